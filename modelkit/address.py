@@ -8,7 +8,7 @@
     oci://host/repo[:tag][@digest]     a model of any other registry
     ollama:x[:tag]                     a model that Ollama has on this machine
     all else                           the name of a stored package; `org/name` may lie in another program's
-                                       folder, too (modelkit.source.elsewhere)
+                                       folder, too (modelkit.source.hub_cache)
 
 Only an address with a host is ever fetched from the network. Nothing here looks at a disk or at the network,
 and what is wrong with an address is said before anybody else sees it: a name or a password in it is refused

@@ -17,12 +17,12 @@ T = TypeVar("T")
 _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")  # Python's words, and MLX's
 
 
-def worded(error: Exception) -> ModelkitError:
+def as_modelkit_error(error: Exception) -> ModelkitError:
     """What to raise in its place."""
     if isinstance(error, ModelkitError):
         return error
     if isinstance(error, ThreadEnded) and isinstance(error.__cause__, RankLost):
-        return worded(error.__cause__)
+        return as_modelkit_error(error.__cause__)
     if isinstance(error, ThreadEnded):
         if error.__cause__ is None:
             return closed()
@@ -87,7 +87,7 @@ def translated(callbacks: Callbacks | None = None) -> Generator[None]:
     except Exception as error:
         if callbacks is not None and any(error is own for own in callbacks.raised):
             raise
-        raise worded(error) from error
+        raise as_modelkit_error(error) from error
 
 
 def closed(name: str = "the model") -> ModelClosed:

@@ -18,9 +18,9 @@ from modelkit.chat.message import Message, read_messages
 from modelkit.chat.rendering import Frame
 from modelkit.chat.styles.thinking import Thinking
 from modelkit.errors import RequestError
-from modelkit.loaded import forgotten
-from modelkit.loaded.at_work import AtWork
+from modelkit.loaded import finalizing
 from modelkit.loaded.embedding import Embeddings, Wanted, read_texts
+from modelkit.loaded.monitored import Monitored
 from modelkit.loaded.running import Running
 from modelkit.loaded.starting import start
 from modelkit.memory import Memory
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _MOST_STEP = 2**31 - 1
 
 
-class Model(AtWork):
+class Model(Monitored):
     """A loaded model. Safe to use from several threads: requests run side by side in one batch.
 
     After `close` every method raises ModelClosed; what is said below stays readable.
@@ -93,7 +93,7 @@ class Model(AtWork):
         self.start_id, self.adapters, self.writes = running.start_id, running.adapters, running.writes
         self._running = running
         self._closing = threading.Lock()
-        self._watched = forgotten.watch(self, running)
+        self._watched = finalizing.watch(self, running)
 
     def __enter__(self) -> "Model":
         return self

@@ -14,7 +14,7 @@ from modelkit.address import is_address
 from modelkit.arguments import given
 from modelkit.collecting import uncollected
 from modelkit.faults import Callbacks, translated
-from modelkit.fetch.access import Access, Untold
+from modelkit.fetch.access import Access, NoListener
 from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.modelfile import Modelfile, Parameters, read_recipe
@@ -27,11 +27,11 @@ _MOST_WAITING = 1_000_000
 _MOST_RANKS = 1024
 
 if TYPE_CHECKING:
-    from modelkit.bars import Progress
     from modelkit.fetch.pull import Pulled
     from modelkit.fetch.registry.push import Pushed
     from modelkit.opening import Opened
     from modelkit.pack.build import Created
+    from modelkit.progress import Progress
 
 
 def create(
@@ -69,7 +69,7 @@ def create(
     wanted_draft = given(arguments.text, quantize_draft, "quantize_draft")
     alike, alone = arguments.flag(plain, "plain"), arguments.flag(offline, "offline")
     callbacks = Callbacks()
-    told = None if progress is None else _Told(progress, callbacks)
+    listener = None if progress is None else _CallersProgress(progress, callbacks)
     with translated(callbacks):
         if isinstance(modelfile, Modelfile):
             folder = arguments.absolute(modelfile.file).parent
@@ -81,7 +81,7 @@ def create(
         named = given(arguments.text, name, "name")
         target = valid_name_from(folder.name) if named is None else Name.new(named)
         store = Store(settings_at(home).home)
-        access = pulling.bring(recipe, store, Access(offline=alone, told=told or Untold()))
+        access = pulling.bring(recipe, store, Access(offline=alone, listener=listener or NoListener()))
         return build(
             recipe,
             target,
@@ -90,7 +90,7 @@ def create(
             quantize_draft=wanted_draft,
             plain=alike,
             fuse_adapters=arguments.flag(fuse_adapters, "fuse_adapters"),
-            progress=told,
+            progress=listener,
             access=access,
         )
 
@@ -124,12 +124,12 @@ def pull(
     alone, plain = arguments.flag(offline, "offline"), arguments.flag(insecure, "insecure")
     text = arguments.text(address, "address")
     callbacks = Callbacks()
-    told = Untold() if progress is None else _Told(progress, callbacks)
+    listener = NoListener() if progress is None else _CallersProgress(progress, callbacks)
     with translated(callbacks):
         named = given(arguments.text, name, "name")
         target = None if named is None else Name.new(named)
         found, store = pulling.read_wanted(text), Store(settings_at(home).home)
-        access = Access(offline=alone, insecure=plain, told=told)
+        access = Access(offline=alone, insecure=plain, listener=listener)
         if arguments.flag(outline, "outline"):
             if wanted is not None:
                 raise arguments.refused("quantize", wanted, "nothing: an outline is of a package as it is")
@@ -156,10 +156,10 @@ def push(
     plain = arguments.flag(insecure, "insecure")
     package, text = arguments.text(name, "name"), arguments.text(address, "address")
     callbacks = Callbacks()
-    told = Untold() if progress is None else _Told(progress, callbacks)
+    listener = NoListener() if progress is None else _CallersProgress(progress, callbacks)
     with translated(callbacks):
         there, store = registry.read_target(text), Store(settings_at(home).home)
-        return registry.push(package, there, store, Access(insecure=plain, told=told))
+        return registry.push(package, there, store, Access(insecure=plain, listener=listener))
 
 
 def load(
@@ -251,7 +251,7 @@ def _stored(name: str | os.PathLike[str], settings: Settings) -> str | os.PathLi
     return str(pulling.stored_or_pulled(address, store, Access(), outlines=True))
 
 
-class _Told:
+class _CallersProgress:
     """A caller's Progress."""
 
     def __init__(self, progress: object, callbacks: Callbacks) -> None:

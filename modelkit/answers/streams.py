@@ -16,7 +16,7 @@ from modelkit import arguments
 from modelkit.answers.generation import Beginning, Finish, Generation, answered
 from modelkit.bound import Bound
 from modelkit.errors import ModelkitError, RequestError
-from modelkit.faults import worded
+from modelkit.faults import as_modelkit_error
 from modelkit.output.collected import Collected
 from modelkit.output.events import Event
 from modelkit.output.joining import joined
@@ -313,7 +313,7 @@ class GenerationStream(Bound):
         try:
             return read()
         except Exception as error:
-            self._over, self._fault, self._holder = True, worded(error), None
+            self._over, self._fault, self._holder = True, as_modelkit_error(error), None
             raise self._fault from error
 
     def _take(self, delta: Delta) -> bool:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.chat.builtin import builtin_templates
+from modelkit.display import UTF_8
 from modelkit.errors import SourceError, TemplateError
 from modelkit.modelfile.go import is_go
 from modelkit.python_faults import fault, unread
-from modelkit.source.display import UTF_8
 from modelkit.source.tree import TOOLS_TEMPLATE, open_regular
 
 LIMIT_BYTES = 10_000_000

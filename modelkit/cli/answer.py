@@ -9,12 +9,12 @@ from modelkit.cli.terminal.ui import count, size, wrapped
 
 if TYPE_CHECKING:
     from modelkit.answers.generation import Generation
-    from modelkit.client.offers import Offers
+    from modelkit.client.model_like import ModelLike
     from modelkit.memory import Memory
     from runtime.engine.request import Usage
 
 
-def cut(answer: "Generation", model: "Offers") -> str | None:
+def cut(answer: "Generation", model: "ModelLike") -> str | None:
     """A sentence about an answer that ended because of its length; None for any other."""
     if answer.reason != "length":
         return None
@@ -25,7 +25,7 @@ def cut(answer: "Generation", model: "Offers") -> str | None:
     return f"the answer was cut short: num_predict allows {count(made, 'token')}"
 
 
-def left_out(answer: "Generation", model: "Offers") -> str | None:
+def left_out(answer: "Generation", model: "ModelLike") -> str | None:
     """A sentence about a conversation that was shortened for this answer; None for one that was not."""
     dropped = answer.dropped_messages
     if not dropped:
@@ -61,7 +61,7 @@ def to_json(answer: "Generation") -> dict[str, Any]:
     }
 
 
-def timings(answer: "Generation", model: "Offers") -> str:
+def timings(answer: "Generation", model: "ModelLike") -> str:
     """What --verbose says: memory, tokens, seconds and rates, and the seed that makes the same text again."""
     usage = answer.usage
     computed = usage.prompt_tokens - usage.cached_tokens
@@ -90,7 +90,7 @@ def timings(answer: "Generation", model: "Offers") -> str:
     return wrapped("\n".join(lines), width(err=True), " " * 9)
 
 
-def loading(model: "Offers") -> str:
+def loading(model: "ModelLike") -> str:
     """What --verbose says once, of the model."""
     return f"loaded in {_seconds(model.load_s)}: {_weights(model.memory)}"
 

@@ -141,7 +141,7 @@ def command(
             quantize_draft=quantize_draft,
             plain=plain,
             fuse_adapters=fuse_adapters,
-            access=bring(recipe, store, Access(offline=offline, told=bars, hollow=hollow)),
+            access=bring(recipe, store, Access(offline=offline, listener=bars, hollow=hollow)),
             progress=bars,
         )
     if not as_json:

@@ -102,7 +102,7 @@ def _pull(
     from modelkit.pack.pulling import pull, pull_outline
 
     with Bars(enabled=not quiet) as bars:
-        access = replace(access, told=bars)
+        access = replace(access, listener=bars)
         if outline:
             pulled = pull_outline(address, open_store(), access, name=name)
         else:

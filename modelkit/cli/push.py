@@ -31,7 +31,7 @@ def command(name: str, address: str, insecure: bool, as_json: bool) -> None:
     from modelkit.fetch.registry.push import push, read_target
 
     target, bars = read_target(address), Bars(enabled=not as_json)
-    pushed = push(name, target, open_store(), Access(insecure=insecure, told=bars))
+    pushed = push(name, target, open_store(), Access(insecure=insecure, listener=bars))
     if as_json:
         emit_json(
             {

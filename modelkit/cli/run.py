@@ -25,7 +25,7 @@ from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.answers.generation import Generation
-    from modelkit.client.offers import Answer, Offers
+    from modelkit.client.model_like import Answer, ModelLike
     from modelkit.memory import Memory
 
 # Options that a model is loaded with.
@@ -135,7 +135,7 @@ def command(ctx: click.Context, **options: Any) -> None:
         ctx.exit(1)
 
 
-def ask(model: "Offers", text: str, system: str | None, *, raw: bool, **form: Any) -> "Answer":
+def ask(model: "ModelLike", text: str, system: str | None, *, raw: bool, **form: Any) -> "Answer":
     """A stream of the answer to one prompt. A system text needs a chat template; the model says so."""
     if system is None:
         return model.generate(text, raw=raw, stream=True, **form)
@@ -143,7 +143,7 @@ def ask(model: "Offers", text: str, system: str | None, *, raw: bool, **form: An
     return model.chat(messages, stream=True, **form)
 
 
-def _load(wanted: Wanted) -> "Offers":
+def _load(wanted: Wanted) -> "ModelLike":
     """The model, its notes said: in a running server that has it, else here."""
     alone = not one_of_several() and all(
         (wanted.settings.get(name) or 1) == 1 for name in ("ranks", "shards")
@@ -158,13 +158,13 @@ def _load(wanted: Wanted) -> "Offers":
     return model
 
 
-def _another(wanted: Wanted) -> "Offers":
+def _another(wanted: Wanted) -> "ModelLike":
     """In the middle of a conversation, which there is to lose: an interrupt ends the loading alone."""
     with interrupts.InOrder():
         return _load(wanted)
 
 
-def _served(wanted: Wanted) -> "Offers | None":
+def _served(wanted: Wanted) -> "ModelLike | None":
     from modelkit.cli.served import served_model
 
     limits = tuple(name for name in _LIMITS if wanted.settings.get(name) is not None)
@@ -182,7 +182,7 @@ def _given(wanted: Wanted) -> Parameters:
     return Parameters({name: value for name, value in wanted.settings.items() if name not in _LIMITS})
 
 
-def _loaded(wanted: Wanted) -> "Offers":
+def _loaded(wanted: Wanted) -> "ModelLike":
     """What will not fit is said before anything is loaded: one can still stop."""
     import modelkit
 
@@ -203,7 +203,7 @@ def _loaded(wanted: Wanted) -> "Offers":
     return model
 
 
-def _say_notes(model: "Offers", wanted: Wanted, said: list[str]) -> None:
+def _say_notes(model: "ModelLike", wanted: Wanted, said: list[str]) -> None:
     """Those that were not said yet. With --raw nobody asks for a template, so its lack is not noted."""
     from modelkit.chat.find import NO_TEMPLATE
 
@@ -212,7 +212,7 @@ def _say_notes(model: "Offers", wanted: Wanted, said: list[str]) -> None:
             note(sentence)
 
 
-def _answer(model: "Offers", wanted: Wanted, text: str) -> bool:
+def _answer(model: "ModelLike", wanted: Wanted, text: str) -> bool:
     """One answer; False for one that --format and the like shaped and that is not whole."""
     from modelkit.cli.terminal.speaking import say
     from modelkit.requests.attached import read_texts
@@ -241,7 +241,7 @@ def _answer(model: "Offers", wanted: Wanted, text: str) -> bool:
     return _explain_cut(answer, model, wanted)
 
 
-def _explain_cut(answer: "Generation", model: "Offers", wanted: Wanted) -> bool:
+def _explain_cut(answer: "Generation", model: "ModelLike", wanted: Wanted) -> bool:
     sentence = cut(answer, model)
     if sentence is None:
         return True
@@ -251,12 +251,12 @@ def _explain_cut(answer: "Generation", model: "Offers", wanted: Wanted) -> bool:
     return whole
 
 
-def _converse(model: "Offers", wanted: Wanted) -> None:
+def _converse(model: "ModelLike", wanted: Wanted) -> None:
     from modelkit.cli.home import stored_names
     from modelkit.cli.repl import Session, converse
     from modelkit.cli.repl.blocks import unfinished
     from modelkit.cli.repl.completion import offers
-    from modelkit.cli.repl.kept import Kept, last
+    from modelkit.cli.repl.saved import ConversationFile, last
     from modelkit.cli.terminal.lines import open_reader
     from modelkit.requests.attached import read_texts
     from modelkit.settings import Settings
@@ -269,17 +269,17 @@ def _converse(model: "Offers", wanted: Wanted) -> None:
         system=wanted.system,
         raw=wanted.raw,
         verbose=wanted.verbose,
-        kept=Kept(home, model.name, earlier.path if earlier else None),
+        file=ConversationFile(home, model.name, earlier.path if earlier else None),
         load=lambda name: _another(replace(wanted, name=name)),
     )
     if earlier is not None:
-        session.talk.add(*earlier.messages)
-        session.wishes.system = session.wishes.system or earlier.system
+        session.conversation.add(*earlier.messages)
+        session.settings.system = session.settings.system or earlier.system
         note(f"continuing a conversation of {count(len(earlier.messages), 'message')}")
-    session.wishes.thinking = not wanted.hide_thinking
-    session.wishes.form, session.wishes.given = wanted.form, _given(wanted)
+    session.settings.thinking = not wanted.hide_thinking
+    session.settings.form, session.settings.given = wanted.form, _given(wanted)
     if wanted.adapters is not None:
-        session.wishes.adapters = read_texts(wanted.adapters, model.adapters)
+        session.settings.adapters = read_texts(wanted.adapters, model.adapters)
     try:
         converse(session, open_reader(lambda line: offers(line, stored_names), unfinished))
     finally:

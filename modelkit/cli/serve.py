@@ -13,11 +13,11 @@ from modelkit.cli.options.ranks import end_with_launcher, progress_of_ranks, ran
 from modelkit.cli.options.settings import TABLE, read_settings, setting_option
 from modelkit.cli.pull import fetched
 from modelkit.cli.terminal.screen import Aside, Waiting, echo, note
+from modelkit.display import UTF_8
 from modelkit.errors import ModelkitError
 from modelkit.python_faults import unread
 from modelkit.settings.launchers import one_of_several
 from modelkit.settings.serving import NO_KEY, can_be_key
-from modelkit.source.display import UTF_8
 
 if TYPE_CHECKING:
     from modelkit.server.access import Access

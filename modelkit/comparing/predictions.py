@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit import arguments
-from modelkit.bars import Advance
 from modelkit.comparing.models import Side, load_side, open_sides
 from modelkit.comparing.texts import again_behind, texts_for
+from modelkit.display import UTF_8
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
 from modelkit.opening.opened import Opened
+from modelkit.progress import Advance
 from modelkit.python_faults import unread
 from modelkit.requests.attached import Chosen
 from modelkit.settings import Settings, settings_at
-from modelkit.source.display import UTF_8
 from runtime.models import describe
 from runtime.records import dataclass
 

@@ -16,12 +16,12 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from modelkit import arguments
-from modelkit.bars import Advance
 from modelkit.comparing.models import Name, Side, open_sides
 from modelkit.errors import RequestError
 from modelkit.faults import translated
 from modelkit.model import Model
 from modelkit.modelfile import Parameters
+from modelkit.progress import Advance
 from modelkit.requests.attached import Chosen
 from modelkit.settings import Settings, settings_at
 from runtime.records import dataclass

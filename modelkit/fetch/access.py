@@ -5,8 +5,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from modelkit.address import Address
-from modelkit.bars import Progress, Silent
 from modelkit.errors import FetchError
+from modelkit.progress import Progress, Silent
 from runtime.records import dataclass
 
 MOMENT_BYTES = 64 << 20
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from modelkit.temporary import TemporaryFolder
 
 
-class Told(Progress, Protocol):
+class Listener(Progress, Protocol):
     """Who hears what is fetched."""
 
     def say(self, sentence: str) -> None:
@@ -26,7 +26,7 @@ class Told(Progress, Protocol):
         ...
 
 
-class Untold(Silent):
+class NoListener(Silent):
     """Nobody listens."""
 
     def say(self, sentence: str) -> None: ...
@@ -46,7 +46,7 @@ class Access:
     """
     foresee: Callable[[], object] | None = None
     """Raises what would be refused anyway; asked before weights of more than a moment are fetched."""
-    told: Told = field(default_factory=Untold)
+    listener: Listener = field(default_factory=NoListener)
     here: "Mapping[Address, Local]" = field(default_factory=dict[Address, "Local"])
     """What was fetched for an address a moment ago, by whoever packages it now."""
     packages: "Mapping[Address, Name]" = field(default_factory=dict[Address, "Name"])

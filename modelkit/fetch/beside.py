@@ -11,10 +11,10 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from modelkit.bars import bar
 from modelkit.errors import SourceError
-from modelkit.fetch.access import Told
+from modelkit.fetch.access import Listener
 from modelkit.fetch.hub.listing import Listed
+from modelkit.progress import bar
 from modelkit.settings.places import llama_cpp_folders, lm_studio_folders, ollama_folders
 from modelkit.source.tree import open_regular
 from runtime.records import dataclass
@@ -36,14 +36,16 @@ class Folders:
         return cls(ollama_folders(), lm_studio_folders(), llama_cpp_folders())
 
 
-def find_beside(repository: str, files: Iterable[Listed], folders: Folders, told: Told) -> dict[str, Path]:
+def find_beside(
+    repository: str, files: Iterable[Listed], folders: Folders, listener: Listener
+) -> dict[str, Path]:
     """Those of the files that are here, by name."""
     found: dict[str, Path] = {}
     for file in files:
         if file.sha256 is None or file.size_bytes < LEAST_BYTES:
             continue
         for path, check in _candidates(repository, file, folders):
-            if _has(path, file.size_bytes) and (not check or _is(path, file, told)):
+            if _has(path, file.size_bytes) and (not check or _is(path, file, listener)):
                 found[file.name] = path
                 break
     return found
@@ -66,14 +68,14 @@ def _has(path: Path, size_bytes: int) -> bool:
         return False
 
 
-def _is(path: Path, file: Listed, told: Told) -> bool:
+def _is(path: Path, file: Listed, listener: Listener) -> bool:
     """Are the bytes those that are wanted?"""
     state = hashlib.sha256()
     try:
-        with bar(told, f"check {path.name}", file.size_bytes), open_regular(path, str(path)) as opened:
+        with bar(listener, f"check {path.name}", file.size_bytes), open_regular(path, str(path)) as opened:
             while piece := opened.read(_CHUNK_BYTES):
                 state.update(piece)
-                told.advance(len(piece))
+                listener.advance(len(piece))
     except SourceError:
         return False
     return state.hexdigest() == file.sha256

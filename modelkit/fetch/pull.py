@@ -4,7 +4,7 @@ import re
 from typing import Protocol
 
 from modelkit.address import Address, HubAddress, OllamaAddress
-from modelkit.fetch.access import Access, Told
+from modelkit.fetch.access import Access, Listener
 from modelkit.modelfile import Recipe
 from modelkit.store.digest import Digest
 from modelkit.store.name import Name
@@ -48,7 +48,7 @@ class Make(Protocol):
         store: Store,
         *,
         quantize: str | None,
-        progress: Told,
+        progress: Listener,
         access: Access,
     ) -> Made: ...
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from modelkit.bars import Progress, Silent
 from modelkit.errors import StoreError
 from modelkit.fetch.access import Access
 from modelkit.modelfile import Quantizing, Recipe
@@ -25,6 +24,7 @@ from modelkit.pack.planning.planned import Plan
 from modelkit.pack.prepare import Preparation, prepare
 from modelkit.pack.worded import worded
 from modelkit.pack.writing.conversion import checking, remember, source_digests, write_weights
+from modelkit.progress import Progress, Silent
 from modelkit.source.shards import INDEX
 from modelkit.store.artifact import build_artifact
 from modelkit.store.digest import Blob, Digest

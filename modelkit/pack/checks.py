@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from modelkit import __version__
+from modelkit.display import told
 from modelkit.errors import PlanError, RequestError, TemplateError, TokenizerError
 from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack.metadata import Metadata
 from modelkit.source.belongings import TOKENIZER
-from modelkit.source.display import told
 from modelkit.source.inventory import Inventory
 from runtime.records import dataclass
 

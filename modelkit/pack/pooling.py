@@ -13,9 +13,9 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, RequestError, SourceError
 from modelkit.pack.dense import DenseFile, NotComputed, read_dense
-from modelkit.source.display import shown
 from modelkit.source.strict_json import parse_json, read_json
 from modelkit.source.tree import Files, is_own, open_regular
 from runtime.models import Described

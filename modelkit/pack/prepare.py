@@ -12,11 +12,10 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from modelkit.bars import Progress, Silent
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.styles.table import style_named
 from modelkit.errors import FetchError, LoadError, ModelkitError, PlanError, TemplateError
-from modelkit.fetch.access import Access, Untold
+from modelkit.fetch.access import Access, NoListener
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Quantizing, Recipe, Reference
 from modelkit.pack import checks
@@ -38,6 +37,7 @@ from modelkit.pack.ready import Ready, Unfit, make_ready
 from modelkit.pack.sources import Origin, Source, open_origin, with_head
 from modelkit.pack.worded import worded
 from modelkit.pack.writing.conversion import memo_key, recall, source_digests
+from modelkit.progress import Progress, Silent
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.tree import TOOLS_TEMPLATE
 from modelkit.store.manifest import check_files
@@ -147,7 +147,7 @@ class _Foreseen(Exception):
 def _foresee(recipe: Recipe, store: Store, asked: Asked, access: Access, *, fuse: bool) -> None:
     """Raise what headers alone tell to be refused. Where these cannot be had, the weights still may."""
     with TemporaryFolder("plan", "headers of weights") as hollow:
-        outline = replace(access, hollow=hollow, told=Untold())
+        outline = replace(access, hollow=hollow, listener=NoListener())
         try:
             _prepare(recipe, store, asked, outline, Silent(), fuse=fuse)
         except (FetchError, Unwritable):

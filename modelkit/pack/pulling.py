@@ -63,7 +63,7 @@ def pull(
         pulled = pull_package(address, name, store, access, build, foresee=foresee, quantize=quantize)
     else:
         recipe = Recipe(from_=Reference(str(address), None, address))
-        made = build(recipe, name, store, quantize=quantize, progress=access.told, access=access)
+        made = build(recipe, name, store, quantize=quantize, progress=access.listener, access=access)
         pulled = Pulled(made.name, made.digest, made.size_bytes, made.notes)
     if quantize is None:
         with suppress(StoreError):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from modelkit.chat.find import find_template
 from modelkit.chat.template import ChatTemplate
+from modelkit.display import shown
 from modelkit.errors import LoadError, RequestError, TemplateError, TokenizerError
 from modelkit.modelfile import PARAMETERS, Parameters, Resolved
 from modelkit.pack.authors import read_forced, read_generation_config, read_start, read_suppressed
 from modelkit.pack.languages import Languages, no_languages, read_languages
 from modelkit.pack.pooling import Pooling, read_pooling
-from modelkit.source.display import shown
 from modelkit.source.inventory import Inventory
 from modelkit.tokenizer import Tokenizer
 from runtime.cache.layout import LayerSpec, keeps_tokens, misfits

@@ -5,9 +5,9 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile
 from modelkit.portable import path_fault
-from modelkit.source.display import shown
 from modelkit.source.shards import INDEX
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_stand_in, weights_kind
 from modelkit.source.tree import Files, is_own, is_safe_relative, open_regular

@@ -8,9 +8,9 @@ config.json claims.
 from collections.abc import Mapping
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.claims import claimed_method, quantization_blocks
-from modelkit.source.display import shown
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
 

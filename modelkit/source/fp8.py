@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.claims import claimed_method, quantization_blocks
-from modelkit.source.display import shown
 from modelkit.source.foreign import FLOAT_HINT
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo

@@ -11,9 +11,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.belongings import divide, kept_of
-from modelkit.source.display import shown
 from modelkit.source.safetensors import Header, Identity, read_header
 from modelkit.source.shards import check_placement, read_index, weight_names
 from modelkit.source.sniff import weights_kind

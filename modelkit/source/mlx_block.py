@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
+from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.source.claims import quantization_blocks
-from modelkit.source.display import shown
 from runtime.blocks.types import BLOCK_TYPES, BlockType
 from runtime.records import dataclass
 

@@ -15,10 +15,10 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, SourceError
 from modelkit.json_text import unique_keys
 from modelkit.python_faults import fault, os_reason
-from modelkit.source.display import shown
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_other_weights, refuse_stand_in
 from modelkit.source.tensor import TensorInfo, encoded, read_entry
 from modelkit.source.tree import open_regular

@@ -8,8 +8,8 @@ piece too many, or could be read in two ways is refused by name; nothing is gues
 import re
 from collections.abc import Iterable, Mapping
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, SourceError
-from modelkit.source.display import shown
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_safe_relative

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
+from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.python_faults import unread
-from modelkit.source.display import shown
-from modelkit.source.elsewhere import newest_snapshot
+from modelkit.source.hub_cache import newest_snapshot
 from modelkit.source.sniff import HEAD_BYTES, is_cut, refuse_other_weights, weights_kind
 
 if TYPE_CHECKING:

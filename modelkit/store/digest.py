@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Self
 
-from modelkit.bars import Advance
 from modelkit.errors import StoreError
+from modelkit.progress import Advance
 from runtime.records import dataclass
 
 PREFIX = "sha256:"

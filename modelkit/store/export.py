@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from modelkit.bars import Advance
 from modelkit.errors import StoreError
+from modelkit.progress import Advance
 from modelkit.store.digest import Blob
 from modelkit.store.disk import chunks, hard_link, nearest, open_plain, require_space, storing, write_all
 from modelkit.store.outline import refuse_outline

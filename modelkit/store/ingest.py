@@ -25,8 +25,8 @@ from secrets import token_hex
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from modelkit.bars import Advance
 from modelkit.errors import SourceError, StoreError
+from modelkit.progress import Advance
 from modelkit.python_faults import os_reason
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import (

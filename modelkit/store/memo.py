@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from modelkit.bars import Advance
 from modelkit.errors import StoreError
+from modelkit.progress import Advance
 from modelkit.store.canonical import JsonObject, canonical, parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import read_small, replace, storing

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from modelkit.bars import Advance
 from modelkit.errors import StoreError
+from modelkit.progress import Advance
 from modelkit.store.digest import Blob
 from modelkit.store.disk import blank_pages, chunks, storing, sync
 from modelkit.store.layout import Layout

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from modelkit.bars import Advance
 from modelkit.errors import StoreError
+from modelkit.progress import Advance
 from modelkit.store.canonical import canonical
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import PageWriter, chunks, create, make_folder, storing, sync

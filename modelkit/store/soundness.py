@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from modelkit.bars import Advance
 from modelkit.errors import StoreError
+from modelkit.progress import Advance
 from modelkit.store.canonical import canonical, parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import chunks, open_plain, read_small, replace, storing

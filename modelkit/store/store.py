@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from modelkit.bars import Advance
 from modelkit.errors import ModelNotFound, StoreError
+from modelkit.progress import Advance
 from modelkit.store.canonical import JsonObject
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import is_full, require_space, room_of, storing

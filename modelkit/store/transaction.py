@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from modelkit.bars import Advance
 from modelkit.errors import StoreError
+from modelkit.progress import Advance
 from modelkit.store.artifact import Artifact, parse_config
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import require_space, storing, sync_folder

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from modelkit.bars import Advance
 from modelkit.errors import StoreError
+from modelkit.progress import Advance
 from modelkit.store.digest import Digest
 from modelkit.store.layout import Layout
 from modelkit.store.package import BrokenPackage, Package

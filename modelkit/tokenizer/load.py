@@ -18,10 +18,10 @@ from modelkit.errors import TokenizerError
 from modelkit.tokenizer.building import built
 from modelkit.tokenizer.check import LIMIT_BYTES, check_document, refused
 from modelkit.tokenizer.native import guarded
+from modelkit.tokenizer.overrides import with_overrides
 from modelkit.tokenizer.read import parse_object, read_object, read_text
 from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
 from modelkit.tokenizer.tokenizer import Tokenizer
-from modelkit.tokenizer.told import as_told
 from modelkit.tokenizer.vocabulary import merge_fault
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def load_tokenizer(files: Mapping[str, Path]) -> Tokenizer:
     text = read_text(files["tokenizer.json"], "tokenizer.json", limit_bytes=LIMIT_BYTES)
     parsed = parse_object(text, "tokenizer.json")
     config = _companion(files, "tokenizer_config.json")
-    document = as_told(check_document(parsed, "tokenizer.json"), config)
+    document = with_overrides(check_document(parsed, "tokenizer.json"), config)
     specials = read_specials(config, _companion(files, "special_tokens_map.json"))
     native = _native(document, text if _as_checked(parsed, document) else None)
     _add_declared(native, config, _companion(files, "added_tokens.json"))

@@ -9,7 +9,7 @@ import pytest
 import modelkit
 from modelkit.cli.terminal.screen import show_error
 from modelkit.errors import Busy, InvalidName, ModelfileError, ModelkitError, PromptTooLong, Unplaced
-from modelkit.faults import worded
+from modelkit.faults import as_modelkit_error
 from runtime.errors import CacheFull
 
 
@@ -35,13 +35,13 @@ def test_the_name_of_a_modelfile_is_no_exception() -> None:
 
 @pytest.mark.parametrize("said", ["can't start new thread", "Resource temporarily unavailable"])
 def test_who_gets_no_thread_hears_which_limits_there_are(said: str) -> None:
-    error = worded(RuntimeError(said))
+    error = as_modelkit_error(RuntimeError(said))
     assert "no more threads" in error.message
     assert "`ulimit -u`" in (error.hint or "")
 
 
 def test_a_conversation_without_room_hears_what_to_do() -> None:
-    error = worded(CacheFull(4_456_448, 4_194_304))
+    error = as_modelkit_error(CacheFull(4_456_448, 4_194_304))
     assert "takes 4,456,448 bytes and may take 4,194,304" in error.message
     assert "Shorten the prompt" in (error.hint or "")
 

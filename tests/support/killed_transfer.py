@@ -18,7 +18,7 @@ from modelkit.store import Name, Store
 
 
 class Deadly:
-    """A Told that ends the process."""
+    """A Listener that ends the process."""
 
     def __init__(self, after_bytes: int) -> None:
         self._left_bytes = after_bytes
@@ -43,7 +43,7 @@ def run(verb: str, home: Path, host: str, repository: str, after_bytes: int, chu
 def main() -> None:
     verb, home, host, repository, after_bytes, chunk_bytes = sys.argv[1:]
     address = RegistryAddress(host, repository, "latest")
-    access = Access(told=Deadly(int(after_bytes)))
+    access = Access(listener=Deadly(int(after_bytes)))
     if verb == "push":
         push("story", address, Store(Path(home)), access, chunk_bytes=int(chunk_bytes))
     else:

@@ -13,8 +13,8 @@ import click
 
 from modelkit.arguments import on_disk
 from modelkit.cli.terminal.typed import TEXT, as_text
+from modelkit.display import UTF_8
 from modelkit.python_faults import unread
-from modelkit.source.display import UTF_8
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 

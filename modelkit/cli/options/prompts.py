@@ -6,9 +6,9 @@ from io import UnsupportedOperation
 from typing import TextIO
 
 from modelkit.cli.terminal.screen import note
+from modelkit.display import UTF_8
 from modelkit.errors import RequestError
 from modelkit.settings.launchers import launched
-from modelkit.source.display import UTF_8
 
 _LIMIT_BYTES = 64 << 20
 _PATIENCE_S = 1.0

@@ -2,8 +2,8 @@
 
     loop           lines until the person leaves            session      one conversation with one model
     commands       /commands, as a table                    settings     what /set changes
-    talk           the messages, and how they are taken back
-    kept           conversations on disk, for `run NAME -c`
+    conversation   the messages, and how they are taken back
+    saved          conversations on disk, for `run NAME -c`
     files          @file and /read                          completion   what Tab offers
     blocks         text of several lines
 

@@ -88,19 +88,19 @@ def _clear(session: "Session", _: str) -> None:
 
 
 def _drop(session: "Session", _: str) -> None:
-    dropped = session.talk.drop_oldest()
+    dropped = session.conversation.drop_oldest()
     session.keep()
     echo(f"Removed {count(dropped, 'message')}." if dropped else "There is no earlier turn to remove.")
 
 
 def _undo(session: "Session", _: str) -> None:
-    gone = session.talk.undo()
+    gone = session.conversation.undo()
     session.keep()
     echo(f"Removed: {gone[0].content[:60]!r}" if gone else "There is nothing to undo.")
 
 
 def _retry(session: "Session", _: str) -> None:
-    question = session.talk.question
+    question = session.conversation.question
     if question is None:
         raise RequestError("there is no message to answer again")
     _ask_instead(session, question, seed=-1)
@@ -109,16 +109,16 @@ def _retry(session: "Session", _: str) -> None:
 def _ask_instead(session: "Session", text: str, **once: Any) -> None:
     """In the place of the last turn, which stays if that goes wrong."""
     before = [*session.messages]
-    session.talk.undo()
+    session.conversation.undo()
     try:
         session.ask(text, **once)
     except BaseException:
-        session.talk.messages = before
+        session.conversation.messages = before
         raise
 
 
 def _edit(session: "Session", _: str) -> None:
-    before = session.talk.question
+    before = session.conversation.question
     if before is None:
         raise RequestError("there is no message to edit")
     written = _written(before)
@@ -156,12 +156,12 @@ def _name_and_rest(text: str) -> tuple[str, str]:
 
 def _tools(session: "Session", rest: str) -> None:
     if rest == "off":
-        session.wishes.tools = None
+        session.settings.tools = None
     elif rest:
         tools = read_tools(read_text(rest))
         session.check_tools(tools)
-        session.wishes.tools = tools
-    held = session.wishes.tools or []
+        session.settings.tools = tools
+    held = session.settings.tools or []
     names = [str(one.get("function", {}).get("name")) for one in held if isinstance(one, dict)]
     echo(f"The model may call {', '.join(names)}." if names else "The model may call no tools.")
 
@@ -197,7 +197,7 @@ def _save(session: "Session", name: str) -> None:
     named = Name.new(name)
     recipe = replace(
         Modelfile((Directive("FROM", session.name),)).recipe(),
-        system=session.wishes.system,
+        system=session.settings.system,
         parameters=_set_parameters(session),
         messages=tuple((one.role, one.content) for one in said),
     )
@@ -211,17 +211,17 @@ def _save(session: "Session", name: str) -> None:
 
 def _set_parameters(session: "Session") -> "Parameters":
     """By the person, here and where the conversation was started."""
-    return session.wishes.given.merge(session.wishes.parameters)
+    return session.settings.given.merge(session.settings.parameters)
 
 
 def _unsaved(session: "Session", said: "Sequence[Message]") -> Iterator[str]:
     """What was set or said that the next start from the package does not have."""
-    wishes = session.wishes
-    if wishes.adapters is not None:
+    settings = session.settings
+    if settings.adapters is not None:
         yield "chosen adapters (/set adapters)"
-    if wishes.form:
+    if settings.form:
         yield "answer formats (/set format, grammar, regex)"
-    if wishes.tools:
+    if settings.tools:
         yield "tools (/tools)"
     if len(said) < len(session.messages):
         yield "tool calls and their results"
@@ -230,10 +230,10 @@ def _unsaved(session: "Session", said: "Sequence[Message]") -> Iterator[str]:
 def _show(session: "Session", part: str) -> None:
     match part or "info":
         case "parameters":
-            lines = session.model.defaults.merge(session.wishes.parameters).texts()
+            lines = session.model.defaults.merge(session.settings.parameters).texts()
             echo(table(lines) or "no parameter is set")
-        case "system" if session.wishes.system is not None:
-            show_text(session.wishes.system)
+        case "system" if session.settings.system is not None:
+            show_text(session.settings.system)
         case known if known in PARTS:
             _show_package(session, known)
         case _:

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 from modelkit.arguments import on_disk
+from modelkit.display import UTF_8
 from modelkit.errors import RequestError, SourceError
 from modelkit.python_faults import os_reason
-from modelkit.source.display import UTF_8
 from modelkit.source.tree import open_regular
 
 MOST_BYTES = 1_000_000

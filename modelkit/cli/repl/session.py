@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from modelkit.chat.message import Message, ToolCall
 from modelkit.cli.answer import cut, forgot, left_out, timings
 from modelkit.cli.repl.blocks import read_block, unquoted
-from modelkit.cli.repl.kept import Kept
-from modelkit.cli.repl.talk import Talk
+from modelkit.cli.repl.conversation import Conversation
+from modelkit.cli.repl.saved import ConversationFile
 from modelkit.cli.terminal import interrupts
 from modelkit.cli.terminal.lines import Reader
 from modelkit.cli.terminal.screen import echo, note
@@ -21,7 +21,7 @@ from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.answers.generation import Generation
-    from modelkit.client.offers import Answer, Offers
+    from modelkit.client.model_like import Answer, ModelLike
 
 OF_TEMPLATES = ("think", "think_tokens")
 """Parameters that have no place in a line that goes to the model as it is."""
@@ -29,7 +29,7 @@ _MOST_ROUNDS = 50  # of calls and results, for one question
 
 
 @dataclass(slots=True)
-class Wishes:
+class SessionSettings:
     """What the person has set, for all answers to come."""
 
     parameters: Parameters = field(default_factory=Parameters)
@@ -52,58 +52,58 @@ class Wishes:
 
 class Session:
     """`name` is what the model was loaded by. Where there is no chat template, or with `raw`, nothing is
-    remembered: each line is continued as it is. kept: where the conversation is written down. load: loads
+    remembered: each line is continued as it is. file: where the conversation is written down. load: loads
     another model, for /load.
     """
 
     def __init__(
         self,
-        model: "Offers",
+        model: "ModelLike",
         name: str,
         *,
         system: str | None = None,
         raw: bool = False,
         verbose: bool = False,
-        kept: Kept | None = None,
-        load: "Callable[[str], Offers] | None" = None,
+        file: ConversationFile | None = None,
+        load: "Callable[[str], ModelLike] | None" = None,
     ) -> None:
         self.model, self.name = model, name
-        self.talk = Talk()
-        self.wishes = Wishes(system=system, verbose=verbose)
+        self.conversation = Conversation()
+        self.settings = SessionSettings(system=system, verbose=verbose)
         self.read: Reader = input
         self.load, self.raw = load, raw
-        self._kept, self._dropped = kept, 0
+        self._file, self._dropped = file, 0
 
     @property
     def messages(self) -> list[Message]:
-        return self.talk.messages
+        return self.conversation.messages
 
     @property
     def plain(self) -> bool:
         """Does each line stand alone?"""
-        return self.raw or (self.wishes.system is None and not self.model.has_template)
+        return self.raw or (self.settings.system is None and not self.model.has_template)
 
-    def switch(self, model: "Offers", name: str) -> None:
+    def switch(self, model: "ModelLike", name: str) -> None:
         """From now on another model answers, and the conversation starts anew."""
         self.model.close()
         self.model, self.name = model, name
-        self.wishes.adapters = None
+        self.settings.adapters = None
         self._take_back()
         self.start_anew()
 
     def start_anew(self) -> None:
-        self.talk.clear()
+        self.conversation.clear()
         self._dropped = 0
-        if self._kept:
-            self._kept.anew(self.model.name)
+        if self._file:
+            self._file.anew(self.model.name)
 
     def _take_back(self) -> None:
         """What was set for a model with a chat template, where this one has none."""
-        held = self.wishes.parameters
-        gone = [name for name in OF_TEMPLATES if name in held] + ["tools"] * (self.wishes.tools is not None)
+        held = self.settings.parameters
+        gone = [name for name in OF_TEMPLATES if name in held] + ["tools"] * (self.settings.tools is not None)
         if self.plain and gone:
             others = {name: value for name, value in held.items() if name not in OF_TEMPLATES}
-            self.wishes.parameters, self.wishes.tools = Parameters(others), None
+            self.settings.parameters, self.settings.tools = Parameters(others), None
             note(f"{self.name} has no chat template; no longer set: {', '.join(gone)}")
 
     def check_tools(self, tools: list[Any]) -> None:
@@ -125,38 +125,38 @@ class Session:
             self._print(self.model.generate(text, raw=True, stream=True, **self._options(), **once))
             return
         before = [*self.messages]
-        self.talk.add(Message("user", text))
+        self.conversation.add(Message("user", text))
         try:
             for _ in range(_MOST_ROUNDS):
                 answer = self._answered(once)
                 if answer is None or not self._results(answer):
                     break
         except BaseException:
-            self.talk.messages = before  # whatever it was, it can be asked again
+            self.conversation.messages = before  # whatever it was, it can be asked again
             raise
         self.keep()
 
     def keep(self) -> None:
         """Write the conversation down."""
-        if self._kept is None:
+        if self._file is None:
             return
-        self._kept.write(self.messages, self.wishes.system)
-        if fault := self._kept.fault:
+        self._file.write(self.messages, self.settings.system)
+        if fault := self._file.fault:
             note(fault)
-            self._kept = None
+            self._file = None
 
     def _answered(self, once: dict[str, Any]) -> "Generation | None":
         """One answer, printed and remembered; None where nothing came of it."""
         stream = self._start(once)
         if stream is None:
-            self.talk.undo()
+            self.conversation.undo()
             return None
         answer = self._print(stream)
         if not answer.text and not answer.tool_calls:
             if not answer.thinking or answer.reason == "cancelled":
-                self.talk.undo()
+                self.conversation.undo()
             return None
-        self.talk.add(answer.message)
+        self.conversation.add(answer.message)
         return answer
 
     def _start(self, once: dict[str, Any]) -> "Answer | None":
@@ -166,7 +166,7 @@ class Session:
                 return self._asked(self.messages, once)
             except PromptTooLong as error:
                 turn = self.messages[self._newest :]
-                if self.wishes.truncate or len(turn) == len(self.messages):
+                if self.settings.truncate or len(turn) == len(self.messages):
                     raise
                 # Where the last turn alone is too long, nothing would be won: then it is said of that.
                 self._asked(turn, {**once, "num_predict": 0}).close()
@@ -174,10 +174,10 @@ class Session:
                     raise
 
     def _asked(self, messages: Sequence[Message], once: Mapping[str, Any]) -> "Answer":
-        system = [] if self.wishes.system is None else [Message("system", self.wishes.system)]
-        options = {**self._options(), **once, "truncate": self.wishes.truncate}
-        if self.wishes.tools:
-            options["tools"] = self.wishes.tools
+        system = [] if self.settings.system is None else [Message("system", self.settings.system)]
+        options = {**self._options(), **once, "truncate": self.settings.truncate}
+        if self.settings.tools:
+            options["tools"] = self.settings.tools
         return self.model.chat([*system, *messages], stream=True, **options)
 
     @property
@@ -190,7 +190,7 @@ class Session:
         note(error.message)
         choice = self._choose("[d]rop the oldest turns, [c]lear all before this message, or [l]eave it: ")
         if choice == "d":
-            self.wishes.truncate = True
+            self.settings.truncate = True
             echo("From now on, the oldest turns are left out when necessary.")
         elif choice == "c":
             del self.messages[: self._newest]
@@ -205,7 +205,7 @@ class Session:
 
     def _print(self, stream: "Answer") -> "Generation":
         try:
-            say(stream, thinking=self.wishes.thinking)
+            say(stream, thinking=self.settings.thinking)
         except KeyboardInterrupt:
             interrupts.handled()
             echo("\n(stopped)", end="")
@@ -214,7 +214,7 @@ class Session:
         self._say_left_out(answer)
         for sentence in filter(None, (*answer.notes, forgot(answer), cut(answer, self.model))):
             note(sentence)
-        if self.wishes.verbose:
+        if self.settings.verbose:
             echo(timings(answer, self.model), err=True)
         return answer
 
@@ -226,9 +226,9 @@ class Session:
         self._dropped = answer.dropped_messages
 
     def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {**self.wishes.parameters, **self.wishes.form}
-        if self.wishes.adapters is not None:
-            options["adapters"] = dict(self.wishes.adapters)
+        options: dict[str, Any] = {**self.settings.parameters, **self.settings.form}
+        if self.settings.adapters is not None:
+            options["adapters"] = dict(self.settings.adapters)
         return options
 
     def _results(self, answer: "Generation") -> bool:
@@ -237,7 +237,7 @@ class Session:
             result = self._result(call)
             if result is None:
                 return False
-            self.talk.add(Message("tool", result, name=call.name, tool_call_id=call.id))
+            self.conversation.add(Message("tool", result, name=call.name, tool_call_id=call.id))
         return bool(answer.tool_calls)
 
     def _result(self, call: ToolCall) -> str | None:

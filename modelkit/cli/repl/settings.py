@@ -20,7 +20,7 @@ from modelkit.requests.attached import read_adapters, read_texts, texts_of
 
 if TYPE_CHECKING:
     from modelkit.cli.repl.session import Session
-    from modelkit.client.offers import Offers
+    from modelkit.client.model_like import ModelLike
 
 _LISTED = "/? lists it."
 
@@ -78,13 +78,13 @@ def set_parameter(session: "Session", text: str) -> None:
         if PARAMETERS[name].at_load:
             hint = f"Leave, and start again with: modelkit run {session.name} -p {name}={value}"
             raise RequestError(f"{name} can only be set when the model is loaded", hint=hint)
-        session.wishes.parameters = session.wishes.parameters.merge(changed)
+        session.settings.parameters = session.settings.parameters.merge(changed)
     _show_parameter(session, name)
 
 
 def _show_parameter(session: "Session", name: str) -> None:
     """Its value, and whether that is only the default."""
-    held = session.model.defaults.merge(session.wishes.parameters)
+    held = session.model.defaults.merge(session.settings.parameters)
     value = getattr(held.resolved(), check_name(name))
     shown = ", ".join(map(repr, value)) if isinstance(value, tuple) else value
     unset = "" if name in held else " (the default)"
@@ -97,7 +97,7 @@ def _set_think(session: "Session", value: str) -> None:
     set_parameter(session, f"think {value}")
 
 
-def _can_think(model: "Offers") -> bool:
+def _can_think(model: "ModelLike") -> bool:
     """Can it be told to? True for a model of which that is not known."""
     if ask := getattr(model, "can_think", None):  # one in a server
         return bool(ask())
@@ -108,24 +108,24 @@ def _can_think(model: "Offers") -> bool:
 def _set_thinking(session: "Session", value: str) -> None:
     if value not in ("shown", "hidden"):
         raise RequestError("/set thinking takes `shown` or `hidden`")
-    session.wishes.thinking = value == "shown"
+    session.settings.thinking = value == "shown"
     echo(f"Thinking is {value}.")
 
 
 def _set_system(session: "Session", text: str) -> None:
     if session.plain:
         raise RequestError("a model without a chat template takes no system message")
-    session.wishes.system = own = _bare(text) or None
+    session.settings.system = own = _bare(text) or None
     changed = "The system message is changed" if own else "The package's system message is used again"
-    reread = "; the conversation will be processed again from its start" if session.talk else ""
+    reread = "; the conversation will be processed again from its start" if session.conversation else ""
     echo(f"{changed}{reread}.")
 
 
 def _set_adapters(session: "Session", text: str) -> None:
     names = session.model.adapters
     everyone = text == "all" and text not in names
-    session.wishes.adapters = None if everyone else read_texts(text.split(), names)
-    held = read_adapters(None, names) if session.wishes.adapters is None else session.wishes.adapters
+    session.settings.adapters = None if everyone else read_texts(text.split(), names)
+    held = read_adapters(None, names) if session.settings.adapters is None else session.settings.adapters
     echo(f"Adapters in use: {texts_of(held) or 'none'}.")
 
 
@@ -141,7 +141,7 @@ def _set_form(name: str) -> Callable[["Session", str], None]:
         except click.BadParameter as error:
             raise RequestError(error.message) from error
         _check(form)
-        session.wishes.form = form
+        session.settings.form = form
         echo(f"Answers follow this {name}.")
 
     return act
@@ -167,7 +167,7 @@ def _check_json(schema: str) -> None:
 def _set_noform(name: str) -> Callable[["Session", str], None]:
     def act(session: "Session", rest: str) -> None:
         _alone(name, rest)
-        session.wishes.form = {}
+        session.settings.form = {}
         echo("Answers have no fixed format now.")
 
     return act
@@ -187,7 +187,7 @@ def _alone(name: str, rest: str) -> None:
 def _set_verbose(verbose: bool) -> Callable[["Session", str], None]:
     def act(session: "Session", rest: str) -> None:
         _alone("verbose" if verbose else "quiet", rest)
-        session.wishes.verbose = verbose
+        session.settings.verbose = verbose
         echo(f"Timings are {'shown' if verbose else 'not shown'} after each answer.")
 
     return act

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from modelkit.bars import Advance
 from modelkit.cli.terminal.screen import note, state
 from modelkit.cli.terminal.ui import one_line, size
+from modelkit.progress import Advance
 from modelkit.settings.terminal import knows_escapes
 
 _EVERY_S = 10.0
@@ -19,8 +19,8 @@ _COUNTED = ("texts", "tokens", "weights")  # what labels end in where no bytes a
 
 
 class Bars:
-    """One bar after the other. Fits what `pack` wants of a Progress, and `fetch` of a Told. Leaving a block
-    closes the bar.
+    """One bar after the other. A Progress, and a Listener of what is fetched. Leaving a
+    block closes the bar.
     """
 
     def __init__(self, *, enabled: bool = True) -> None:

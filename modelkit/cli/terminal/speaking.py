@@ -12,7 +12,7 @@ from modelkit.settings.terminal import knows_escapes, wants_color
 
 if TYPE_CHECKING:
     from modelkit.answers.generation import Finish, Generation
-    from modelkit.client.offers import Answer
+    from modelkit.client.model_like import Answer
 
 _GREY, _PLAIN = "\x1b[90m", "\x1b[39m"
 

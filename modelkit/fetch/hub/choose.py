@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from modelkit.address import HubAddress
+from modelkit.display import shown
 from modelkit.errors import FetchError, StoreError, UnsupportedSource
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.quants import GgufModel, gguf_models, pick, whole
 from modelkit.source.adapters import mlx, peft
 from modelkit.source.belongings import documents_of, kept_of
-from modelkit.source.display import shown
 from modelkit.source.gguf.folder import is_gguf
 from modelkit.source.shards import INDEX, is_model
 from modelkit.source.sniff import weights_kind

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import FetchError
-from modelkit.source.display import shown
 from modelkit.source.tree import is_safe_relative
 from modelkit.store.digest import Digest
 from modelkit.store.manifest import BLOB_LIMIT_BYTES

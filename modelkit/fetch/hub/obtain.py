@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 
 from modelkit.address import HubAddress
-from modelkit.bars import bar
+from modelkit.display import shown
 from modelkit.errors import FetchError, SourceError, StoreError
 from modelkit.fetch.access import MOMENT_BYTES, Access
 from modelkit.fetch.beside import Folders, find_beside
@@ -28,8 +28,8 @@ from modelkit.fetch.hub.together import side_by_side
 from modelkit.fetch.hub.transfer import ATTEMPTS, LONGEST_WAIT_S, Transfer, git_hash, left_bytes
 from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream, bare_endpoint
+from modelkit.progress import bar
 from modelkit.settings.places import HubSettings
-from modelkit.source.display import shown
 from modelkit.source.shards import INDEX, read_index, weight_names
 from modelkit.source.tree import open_regular
 from modelkit.store.digest import Blob, Digest
@@ -103,7 +103,7 @@ class _Fetcher:
         missing = [file for file in chosen.files if not self._blob(file).exists()]
         beside = self._beside(chosen, missing)
         missing = [file for file in missing if file.name not in beside]
-        self._access.told.say(self._plan(chosen, missing))
+        self._access.listener.say(self._plan(chosen, missing))
         hollow = self._hollow(chosen, missing)
         missing = [file for file in missing if file.name not in hollow]
         _require_space(self._hub.cache, self._left_bytes(missing))
@@ -154,7 +154,7 @@ class _Fetcher:
         if chosen.is_gguf and len(chosen.weights) > 1:
             return {}
         folders = Folders.from_environment()
-        return find_beside(self._address.repository, missing, folders, self._access.told)
+        return find_beside(self._address.repository, missing, folders, self._access.listener)
 
     def _weights(self) -> tuple[str, ...]:
         """The safetensors that are the weights: the index says which; it is small, and fetched for that."""
@@ -167,17 +167,17 @@ class _Fetcher:
         """Fetch these, the largest first; all stop where one fails."""
         if not files:
             return
-        lock, told = Lock(), self._access.told
+        lock, listener = Lock(), self._access.listener
 
         def advance(done_bytes: int) -> None:
             with lock:
-                told.advance(done_bytes)
+                listener.advance(done_bytes)
 
         transfer = Transfer(self._address, self._hub.endpoint, advance)
 
         unique = _unique(files)
         ordered = sorted(unique, key=lambda file: -file.size_bytes)
-        with bar(told, f"fetch {self._address.model}", sum(file.size_bytes for file in unique)):
+        with bar(listener, f"fetch {self._address.model}", sum(file.size_bytes for file in unique)):
             side_by_side(
                 [partial(transfer.fetch, self._listing.commit, file, self._blob(file)) for file in ordered],
                 transfer.stop,

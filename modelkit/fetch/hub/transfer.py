@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from modelkit.address import HubAddress
-from modelkit.bars import Advance
 from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.hub.cache import HINT
 from modelkit.fetch.hub.library import (
@@ -35,6 +34,7 @@ from modelkit.fetch.hub.library import (
     url_of,
 )
 from modelkit.fetch.hub.listing import Listed
+from modelkit.progress import Advance
 from modelkit.python_faults import os_reason
 from modelkit.store.disk import PageWriter
 

@@ -16,12 +16,12 @@ What a server may do, and what becomes of it:
 import threading
 from collections.abc import Callable, Iterable
 
-from modelkit.bars import Advance
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.blobs import Attempts, ask_blob, is_part
 from modelkit.fetch.registry.client import Registry
 from modelkit.fetch.registry.together import side_by_side
 from modelkit.fetch.registry.wire import Answer, Interrupted
+from modelkit.progress import Advance
 from modelkit.store.digest import Blob
 from modelkit.store.partial import PartialBlob, Stretch
 from modelkit.store.transaction import Transaction

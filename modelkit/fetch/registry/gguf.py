@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from modelkit.errors import FetchError
-from modelkit.fetch.access import MOMENT_BYTES, Access, Untold
+from modelkit.fetch.access import MOMENT_BYTES, Access, NoListener
 from modelkit.fetch.hollow import write_hollow
 from modelkit.fetch.local import Local
 from modelkit.fetch.ollama import Belongings, OllamaManifest, belongings
@@ -102,7 +102,7 @@ class Making:
                 self.name,
                 self.store,
                 quantize=self.quantize,
-                progress=self.access.told,
+                progress=self.access.listener,
                 access=access,
             )
         return Pulled(self.name, made.digest, made.size_bytes, made.notes)
@@ -178,7 +178,7 @@ def pull_ollama(making: Making, manifest: OllamaManifest) -> Pulled:
     files, adapters = {"model.gguf": manifest.gguf(making.label)}, manifest.adapters()
     with store.begin() as new:
         # What is small comes first: where it is refused, nothing large has been fetched for nothing.
-        fetch(source, manifest.texts(), store, new, replace(access, told=Untold()))
+        fetch(source, manifest.texts(), store, new, replace(access, listener=NoListener()))
         said = belongings(manifest, lambda blob: store.blob_path(blob.digest).read_bytes())
         found = GgufFiles(files, said, adapters)
         making.judge(found, new)

@@ -5,7 +5,6 @@ finds a part of one there. What was sent before a failure need not be sent again
 from functools import partial
 
 from modelkit.address import RegistryAddress, read_pullable
-from modelkit.bars import bar
 from modelkit.errors import FetchError, InvalidName, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry.client import Registry
@@ -16,6 +15,7 @@ from modelkit.fetch.registry.source import open_registry
 from modelkit.fetch.registry.together import side_by_side
 from modelkit.fetch.registry.upload import CHUNK_BYTES, Uploads
 from modelkit.fetch.registry.wire import Limits
+from modelkit.progress import bar
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import MANIFEST_TYPE
 from modelkit.store.name import Name
@@ -107,8 +107,8 @@ def _send(
 ) -> _Sent:
     blobs = sorted(package.manifest.blobs, key=lambda blob: (blob.size_bytes, blob.digest))
     _check(package, blobs, store, access)
-    with bar(access.told, "push", sum(blob.size_bytes for blob in blobs)):
-        uploads = Uploads(registry, repository, remembered, access.told.advance, chunk_bytes=chunk_bytes)
+    with bar(access.listener, "push", sum(blob.size_bytes for blob in blobs)):
+        uploads = Uploads(registry, repository, remembered, access.listener.advance, chunk_bytes=chunk_bytes)
         tasks = [partial(uploads.send, blob, store.blob_path(blob.digest)) for blob in blobs]
         side_by_side(tasks, _AT_ONCE, lambda _: registry.abort())
     return _Sent(uploads.sent_bytes, len(uploads.mounted))
@@ -116,10 +116,10 @@ def _send(
 
 def _check(package: Package, blobs: list[Blob], store: Store, access: Access) -> None:
     """What is damaged here is not sent. Raises StoreError."""
-    told = access.told
-    with store.begin() as new, bar(told, "check", new.unknown_bytes(blob.digest for blob in blobs)):
+    listener = access.listener
+    with store.begin() as new, bar(listener, "check", new.unknown_bytes(blob.digest for blob in blobs)):
         for blob in blobs:
-            if new.sound(blob.digest, told.advance) != blob:
+            if new.sound(blob.digest, listener.advance) != blob:
                 raise StoreError(
                     f"{package.name} is damaged (blob {blob.digest.short}), so it is not sent",
                     hint="Create it again, which writes the file anew, or see `modelkit verify`.",

@@ -1,13 +1,13 @@
 """Where a package comes from, and its blobs brought into the store."""
 
 from modelkit.address import RegistryAddress
-from modelkit.bars import bar
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry.client import Registry
 from modelkit.fetch.registry.credentials import find
 from modelkit.fetch.registry.download import Downloads
 from modelkit.fetch.registry.manifests import Document
 from modelkit.fetch.registry.wire import Limits
+from modelkit.progress import bar
 from modelkit.settings.places import credential_files
 from modelkit.store.digest import Blob
 from modelkit.store.store import Store
@@ -43,9 +43,9 @@ def fetch(source: Source, blobs: list[Blob], store: Store, new: Transaction, acc
     total_bytes = sum(blob.size_bytes for blob in wanted.values())
     missing_bytes = sum(new.left_bytes(blob) for blob in wanted.values())
     store.require_space(missing_bytes)
-    told = access.told
+    listener = access.listener
     if missing_bytes:
-        told.say(f"{source.address}: {size(missing_bytes)} of {size(total_bytes)} to fetch")
-    with bar(told, "pull", total_bytes):
-        downloads = Downloads(source.registry, source.address.repository, new, told.advance)
+        listener.say(f"{source.address}: {size(missing_bytes)} of {size(total_bytes)} to fetch")
+    with bar(listener, "pull", total_bytes):
+        downloads = Downloads(source.registry, source.address.repository, new, listener.advance)
         downloads.fetch_all(wanted.values())

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from modelkit.bars import Advance
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.client import Registry, Request, pull_scope
 from modelkit.fetch.registry.remembered import Remembered
 from modelkit.fetch.registry.session import Lost, Session, Sessions
 from modelkit.fetch.registry.tokens import Denied
 from modelkit.fetch.registry.wire import Interrupted
+from modelkit.progress import Advance
 from modelkit.store.digest import Blob
 
 CHUNK_BYTES = 64 << 20

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from modelkit.display import shown
 from modelkit.errors import PlanError
 from modelkit.pack.adapters.place import head_beside, kinds_of
 from modelkit.pack.planning.experts import input_first_owners
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.matrix import stored_input_first
 from modelkit.pack.planning.slabs import Coded, Columns, Factor, Joined, Order, Piece
-from modelkit.source.display import shown
 from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
 from runtime.models import Described

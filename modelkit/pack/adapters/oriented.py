@@ -9,8 +9,8 @@ else the version that wrote the file does, where it can. Nothing is guessed. No 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from modelkit.display import shown
 from modelkit.source.adapters.value import AdapterSource, Factor, Pair, refuse
-from modelkit.source.display import shown
 from runtime.models import Described
 from runtime.models.passage import is_stack, parameters, stack_layouts, trace
 

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import mlx.nn as nn
 import numpy as np
 
+from modelkit.display import shown
 from modelkit.errors import SourceError
 from modelkit.pack.adapters.oriented import HINT, Shapes, oriented
 from modelkit.pack.adapters.saved import TOKENS_HINT, size
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
-from modelkit.source.display import shown
 from runtime.models import Described
 from runtime.models.checkpoint import TRUNK
 from runtime.models.passage import Arrival, Passage, output_first, parameters, trace

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from modelkit.display import shown
 from modelkit.errors import SourceError
 from modelkit.pack.adapters.words import read_words
 from modelkit.pack.sources import Source
 from modelkit.pack.tying import HEADS, table_of_head
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.adapters.value import AdapterSource
-from modelkit.source.display import shown
 from modelkit.source.tensor import FLOATS, TensorInfo
 from runtime.models.towers import unwrapped
 from runtime.nn.low_rank import HEAD

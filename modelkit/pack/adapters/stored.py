@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.safetensors import Header, read_header
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import FLOATS

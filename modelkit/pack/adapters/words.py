@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile
 from modelkit.pack.writing.reader import Reader
-from modelkit.source.display import shown
 from modelkit.source.tensor import TensorInfo
 from runtime.records import dataclass
 

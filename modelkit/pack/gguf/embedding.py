@@ -9,13 +9,13 @@ and where they are cut, which is told. Who asks for vectors brings them to lengt
 from collections.abc import Mapping
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.pack.dense import DenseFile
 from modelkit.pack.gguf.stored import Part, Stored
 from modelkit.pack.planning.slabs import whole
 from modelkit.pack.pooling import FILES, Pooling, read_pooling
 from modelkit.pack.sources import Source
-from modelkit.source.display import shown
 from modelkit.source.gguf.architectures import Described, Origin, Run
 from modelkit.source.gguf.modules import DENSE, POOLINGS
 from modelkit.source.inventory import WeightFile

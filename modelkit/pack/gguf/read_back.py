@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from modelkit.display import shown
 from modelkit.errors import ModelkitError, UnsupportedSource
 from modelkit.pack.gguf.plan import Written
 from modelkit.pack.gguf.rows import values
 from modelkit.pack.gguf.stored import Stored
 from modelkit.pack.writing.reader import Reader
-from modelkit.source.display import shown
 from modelkit.source.gguf.architectures import Described, read_architecture
 from modelkit.source.gguf.architectures.apply import apply
 from runtime.errors import UnsupportedModel

@@ -11,8 +11,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
+from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary.files import tokenizer_files
 from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import BYTES, KEY, WORDS

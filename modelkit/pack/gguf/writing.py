@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from modelkit.bars import Advance
 from modelkit.errors import StoreError
 from modelkit.pack.gguf.export import Planned
 from modelkit.pack.gguf.plan import Written
 from modelkit.pack.gguf.rows import blocks
 from modelkit.pack.gguf.stored import Stored
 from modelkit.pack.writing.reader import Reader
+from modelkit.progress import Advance
 from modelkit.source.gguf.header_bytes import header_bytes, padded
 from modelkit.store.disk import hard_link, require_space, storing, sync, sync_folder, write_all
 from modelkit.store.export import refuse_place

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from modelkit.bars import Progress, bar
 from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
 from modelkit.pack.accept import decide
@@ -23,6 +22,7 @@ from modelkit.pack.quality.reading import Reading, load, read
 from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.search import Found, groups_of
 from modelkit.pack.quality.student import compare, packed_student
+from modelkit.progress import Progress, bar
 from runtime.quant import find_format
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelkit.bars import Progress
 from modelkit.errors import StoreError
 from modelkit.pack import checks
 from modelkit.pack.asked import placed
@@ -25,6 +24,7 @@ from modelkit.pack.quality.report import FILE, PICTURE
 from modelkit.pack.quality.search import Found, replanned, search, tune_formats
 from modelkit.pack.writing.conversion import memo_key, recall, source_digests
 from modelkit.pack.writing.tuned import plan_with
+from modelkit.progress import Progress
 from modelkit.store.canonical import canonical
 from modelkit.store.store import Store
 from runtime.quant import find_format

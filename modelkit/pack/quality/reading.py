@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelkit.bars import Progress, bar
+from modelkit.display import UTF_8
 from modelkit.errors import ModelkitError, PlanError
 from modelkit.pack.part import Part
 from modelkit.pack.planning.left_out import is_in_the_way
 from modelkit.pack.planning.plan import plan
 from modelkit.pack.planning.planned import Plan
 from modelkit.pack.planning.policy import Choice
+from modelkit.progress import Progress, bar
 from modelkit.python_faults import unread
-from modelkit.source.display import UTF_8
 from modelkit.source.prequantized import (
     CodeWeights,
     FloatWeights,

@@ -14,7 +14,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from modelkit.bars import Progress, Silent
 from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
 from modelkit.pack.part import Part
@@ -29,6 +28,7 @@ from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.sensitivity import Costs, find_costs, measure, scaled
 from modelkit.pack.quality.student import compare, packed_student, tune_student
 from modelkit.pack.writing.tuned import plan_with
+from modelkit.progress import Progress, Silent
 from modelkit.units import size
 from runtime.quant import Format, find_format
 from runtime.records import dataclass

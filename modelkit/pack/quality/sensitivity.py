@@ -7,10 +7,10 @@ operation without a gradient keeps from it, is measured: that one matrix stored 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from modelkit.bars import Progress, bar
 from modelkit.pack.quality.allocate import Option
 from modelkit.pack.quality.options import KEEP, Group
 from modelkit.pack.quality.reading import Reading
+from modelkit.progress import Progress, bar
 from runtime.quant import Format
 from runtime.records import dataclass
 

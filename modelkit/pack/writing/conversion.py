@@ -16,13 +16,13 @@ from threading import Event
 from types import TracebackType
 from typing import Self
 
-from modelkit.bars import Advance, Progress, bar
 from modelkit.errors import StoreError
 from modelkit.pack.part import Part
 from modelkit.pack.planning.planned import Plan
 from modelkit.pack.sources import Source
 from modelkit.pack.writing.reader import Reader
 from modelkit.pack.writing.write import write_file
+from modelkit.progress import Advance, Progress, bar
 from modelkit.store.canonical import canonical
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.ingest import broken_promise

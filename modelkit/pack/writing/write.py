@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from modelkit.bars import Advance
 from modelkit.pack.planning.planned import Output, Planned, PlannedFile
 from modelkit.pack.planning.slabs import Piece
 from modelkit.pack.writing.reader import Reader
+from modelkit.progress import Advance
 
 BLOCK_BYTES = 2 << 20  # larger ones leave the caches, and allocators map their memory anew for each
 MAX_WORKERS = 8

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from modelkit.errors import Busy, LoadError, ModelClosed, ModelkitError
-from modelkit.faults import worded
+from modelkit.faults import as_modelkit_error
 from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.server.models.loading import Loading
@@ -183,7 +183,9 @@ class Moves:
                 outcome = error
         if isinstance(outcome, BaseException):
             self.tally.failures[standing.found.name, "error"] += 1
-            self.drop(standing, worded(outcome) if isinstance(outcome, Exception) else _ended(outcome))
+            self.drop(
+                standing, as_modelkit_error(outcome) if isinstance(outcome, Exception) else _ended(outcome)
+            )
             self.settle()
             return
         standing.model, standing.loading, standing.state = outcome, None, "ready"

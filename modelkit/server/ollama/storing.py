@@ -74,7 +74,7 @@ async def pull(request: Request) -> Response:
         from modelkit.pack import pulling
 
         address = pulling.read_wanted(_address(name))
-        pulling.pull(address, Store(home), Access(insecure=insecure, told=telling), name=_called(name))
+        pulling.pull(address, Store(home), Access(insecure=insecure, listener=telling), name=_called(name))
 
     response = await told(request, work, streamed=body.flag("stream", default=True))
     return with_ignored(response, body.unknown(_MOVING))
@@ -97,7 +97,7 @@ async def push(request: Request) -> Response:
                 "model",
             )
         there = registry.read_target(name)
-        registry.push(name, there, Store(home), Access(insecure=insecure, told=telling))
+        registry.push(name, there, Store(home), Access(insecure=insecure, listener=telling))
 
     response = await told(request, work, streamed=body.flag("stream", default=True))
     return with_ignored(response, body.unknown(_MOVING))
@@ -112,7 +112,7 @@ async def create(request: Request) -> Response:
 
         with laid_out(wanted, home) as recipe:
             store = Store(home)
-            access = pulling.bring(recipe, store, Access(told=telling))
+            access = pulling.bring(recipe, store, Access(listener=telling))
             made = build(
                 recipe,
                 wanted.name,

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.adapters.value import AdapterSource, Factor, Made, Pair, check_pair, refuse
-from modelkit.source.display import shown
 from modelkit.source.gguf.architectures import Origin, halves, read_adapter
 from modelkit.source.gguf.architectures.changes import Turned
 from modelkit.source.gguf.architectures.moves import meant_shape

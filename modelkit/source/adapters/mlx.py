@@ -14,6 +14,7 @@ Source: mlx-lm 0.32, tuner/utils.py, lora.py, dora.py.
 from collections.abc import Mapping
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.adapters.peft import CONFIG
 from modelkit.source.adapters.value import (
@@ -25,7 +26,6 @@ from modelkit.source.adapters.value import (
     refuse,
     refuse_field,
 )
-from modelkit.source.display import shown
 from modelkit.source.inventory import WeightFile
 from modelkit.source.safetensors import Header, read_header
 from modelkit.source.strict_json import read_json

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.arguments import absolute
+from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.adapters import mlx, peft
 from modelkit.source.adapters.value import AdapterSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.folder import is_gguf, is_gguf_file
 from modelkit.source.sniff import weights_kind
 from modelkit.source.tree import Files, read_directory

@@ -22,10 +22,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.source.adapters.peft_config import PeftConfig, read_peft_config
 from modelkit.source.adapters.value import AdapterSource, Factor, OwnRows, Pair, check_pair, refuse
-from modelkit.source.display import shown
 from modelkit.source.inventory import WeightFile
 from modelkit.source.safetensors import read_header
 from modelkit.source.strict_json import read_json

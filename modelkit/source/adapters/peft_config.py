@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.regexes import ways
 from modelkit.source.adapters.value import MAX_RANK, refuse_field
-from modelkit.source.display import shown
 from runtime.records import dataclass
 
 _CONVERT = (

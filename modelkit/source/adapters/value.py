@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any, Literal, NoReturn
 
+from modelkit.display import shown, told
 from modelkit.errors import SourceError, UnsupportedSource
-from modelkit.source.display import shown, told
 from modelkit.source.gguf.architectures.moves import Origin
 from modelkit.source.inventory import WeightFile
 from modelkit.source.tensor import FLOATS, TensorInfo

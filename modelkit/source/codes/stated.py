@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.source.claims import quantization_blocks
-from modelkit.source.display import shown
 from modelkit.source.foreign import FLOAT_HINT
 from runtime.records import dataclass
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.header import GgufHeader, GgufTensor, read_gguf_header
 from modelkit.source.gguf.values import Metadata
 from runtime.records import dataclass

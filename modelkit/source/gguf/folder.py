@@ -6,8 +6,8 @@ Repositories hold one model in many quantizations side by side; choosing one of 
 import re
 from pathlib import Path
 
+from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.sniff import is_cut, weights_kind
 from modelkit.source.tree import Files, open_regular
 

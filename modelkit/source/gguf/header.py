@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.cursor import Cursor
 from modelkit.source.gguf.types import block_type
 from modelkit.source.gguf.values import Metadata, read_metadata

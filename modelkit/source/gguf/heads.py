@@ -8,8 +8,8 @@ model's own.
 import re
 from dataclasses import replace
 
+from modelkit.display import shown
 from modelkit.errors import SourceError
-from modelkit.source.display import shown
 from modelkit.source.gguf.alone import head_alone
 from modelkit.source.gguf.architectures import ROWS
 from modelkit.source.gguf.file import GgufFile

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.cursor import Cursor
 from runtime.records import dataclass
 

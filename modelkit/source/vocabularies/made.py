@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.belongings import LIMIT_BYTES
-from modelkit.source.display import shown
 from modelkit.source.inventory import Inventory
 from modelkit.source.strict_json import read_json
 from modelkit.source.tree import Files, open_regular

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile
-from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import MOST_PIECES
 from modelkit.source.vocabularies.document import added, byte_pairs, document

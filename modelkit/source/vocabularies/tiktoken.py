@@ -12,8 +12,8 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary import patterns as cut
 from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import MOST_MERGES, MOST_PIECES

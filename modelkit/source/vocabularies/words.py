@@ -7,8 +7,8 @@ whoever loads the document knows more.
 from collections.abc import Mapping
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary import patterns as cut
 from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
 from modelkit.source.vocabularies.document import added, byte_pairs, document

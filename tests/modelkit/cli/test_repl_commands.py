@@ -76,7 +76,7 @@ def test_tools_that_the_model_does_not_take_are_refused_at_once(
 
     session = talk(Strict(), f"/tools {tools}", "one")
     assert said(session) == ["one", "answer 1"]
-    assert session.wishes.tools is None
+    assert session.settings.tools is None
     assert "tools have no effect" in capsys.readouterr().err
 
 
@@ -121,9 +121,9 @@ def test_thinking_and_forms_are_set(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_value_may_stand_in_quotes_as_in_a_modelfile(capsys: pytest.CaptureFixture[str]) -> None:
     session = talk(Model(), '/set parameter stop " a"', '/set system "Be brief."', '/set parameter stop ""')
-    assert (session.wishes.parameters["stop"], session.wishes.system) == ((" a",), "Be brief.")
+    assert (session.settings.parameters["stop"], session.settings.system) == ((" a",), "Be brief.")
     assert "expected at most 16 texts of 1 to 256 characters" in capsys.readouterr().err
-    assert talk(Model(), '/set system Say "yes" or "no"').wishes.system == 'Say "yes" or "no"'
+    assert talk(Model(), '/set system Say "yes" or "no"').settings.system == 'Say "yes" or "no"'
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_what_has_no_place_in_another_model_is_taken_back(capsys: pytest.Capture
     other.has_template = False
     lines = ("/set think off", "/set parameter top_k 3", "/load other")
     session = talk(Model(), *lines, load=lambda name: other)
-    assert dict(session.wishes.parameters) == {"top_k": 3}
+    assert dict(session.settings.parameters) == {"top_k": 3}
     assert "other has no chat template; no longer set: think" in capsys.readouterr().err
 
 
@@ -280,7 +280,7 @@ def test_parameters_of_the_command_line_are_saved(
 ) -> None:
     created("story")
     session = Session(Model(), "story")  # type: ignore[arg-type]
-    session.wishes.given = Parameters({"temperature": 0.25, "top_k": 3})
+    session.settings.given = Parameters({"temperature": 0.25, "top_k": 3})
     converse(session, typed("/set parameter top_k 4", "/save mine"))
     converse(Session(Model(), "mine"), typed("/show modelfile"))  # type: ignore[arg-type]
     shown = capsys.readouterr().out

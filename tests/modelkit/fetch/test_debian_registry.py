@@ -97,7 +97,7 @@ def test_a_pull_that_was_killed_goes_on(debian, store: Store, tmp_path: Path) ->
     debian.stop()
     debian.start()
     heard = Heard()
-    assert pull(address, NAME, other, Access(told=heard), limits=QUICK).digest == digest
+    assert pull(address, NAME, other, Access(listener=heard), limits=QUICK).digest == digest
     assert read(other, "back") == LARGE
     assert heard.first >= 5 * MB  # what was there already, told at once
 

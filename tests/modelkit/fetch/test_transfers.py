@@ -11,7 +11,7 @@ import pytest
 
 from modelkit.address import RegistryAddress
 from modelkit.errors import FetchError, StoreError
-from modelkit.fetch.access import Access, Untold
+from modelkit.fetch.access import Access, NoListener
 from modelkit.fetch.registry import download
 from modelkit.fetch.registry.manifests import tags
 from modelkit.fetch.registry.push import push
@@ -283,7 +283,7 @@ def test_what_is_left_after_a_kill_is_what_is_said_and_needs_room(
     whole = sum(blob.size_bytes for blob in store.resolve("story").manifest.blobs)
     monkeypatch.setattr(Store, "require_space", lambda _store, count: needed.append(count))
     stored.log.clear()
-    pull(at(stored), NAME, Store(home), Access(told=told), limits=QUICK)
+    pull(at(stored), NAME, Store(home), Access(listener=told), limits=QUICK)
     (first,) = (
         int(headers["Range"][6:].partition("-")[0]) for _, _, headers in stored.log if "Range" in headers
     )
@@ -358,7 +358,7 @@ def test_what_refers_to_a_package_is_said(
     )
 
 
-class Bars(Untold):
+class Bars(NoListener):
     """Those that begin and end."""
 
     def __init__(self) -> None:
@@ -373,7 +373,7 @@ class Bars(Untold):
 
 def test_a_bar_that_has_not_begun_does_not_end(store: Store, registry: FakeRegistry) -> None:
     put(store, "story")  # written a moment ago, so there is nothing to check
-    push("story", at(registry), store, Access(told=(bars := Bars())), limits=QUICK)
+    push("story", at(registry), store, Access(listener=(bars := Bars())), limits=QUICK)
     assert bars.heard == ["push", "end"]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import modelkit
 from modelkit.answers.waking import Waker
 from modelkit.errors import Busy, ParameterError, RequestError
-from modelkit.faults import worded
+from modelkit.faults import as_modelkit_error
 from modelkit.output.events import Text
 from modelkit.output.pieces import Piece, Pieces
 from modelkit.tokenizer import Tokenizer, load_tokenizer
@@ -226,7 +226,9 @@ def test_an_answer_whose_event_loop_was_closed_says_so() -> None:
     bell.ring()
     with pytest.raises(WakeFailed) as caught:
         list(stream)
-    assert str(worded(caught.value)).startswith("the event loop that read this answer cannot be reached")
+    assert str(as_modelkit_error(caught.value)).startswith(
+        "the event loop that read this answer cannot be reached"
+    )
 
 
 def test_a_busy_model_says_so_and_loses_nothing(tiny: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from modelkit.faults import worded
+from modelkit.faults import as_modelkit_error
 from modelkit.ranks import spawn
 from modelkit.ranks.meeting import _reason, join
 from modelkit.settings.launchers import LAUNCHERS
@@ -87,8 +87,8 @@ def test_who_asks_too_late_is_told_the_same() -> None:
     """As the thread that computes has ended with it."""
     lost, ended = RankLost("a connection was closed"), ThreadEnded("it ended: RankLost(...)")
     ended.__cause__ = lost
-    assert worded(ended).message == worded(lost).message
-    assert worded(ended).hint == "Start the model again on all of its machines."
+    assert as_modelkit_error(ended).message == as_modelkit_error(lost).message
+    assert as_modelkit_error(ended).hint == "Start the model again on all of its machines."
 
 
 MEETING = """

@@ -380,10 +380,10 @@ def test_a_pull_tells_how_far_it_is(
 
     def pull(found: Any, store: Any, access: Any, name: Any) -> None:
         asked.append((str(found), name and name.short))
-        access.told.say("8 B of 8 B to fetch")
-        access.told.begin("fetch story", 8)
-        access.told.advance(8)
-        access.told.finish()
+        access.listener.say("8 B of 8 B to fetch")
+        access.listener.begin("fetch story", 8)
+        access.listener.advance(8)
+        access.listener.finish()
 
     monkeypatch.setattr(pulling, "pull", pull)
     lines = list(client.pull("story", stream=True))
@@ -409,10 +409,10 @@ def test_a_client_that_leaves_stops_the_work(address: str, monkeypatch: pytest.M
 
     def pull(found: Any, store: Any, access: Any, name: Any) -> None:
         try:
-            access.told.begin("fetch story", 10**9)
+            access.listener.begin("fetch story", 10**9)
             began.set()
             while True:
-                access.told.advance(1)
+                access.listener.advance(1)
                 time.sleep(0.005)
         finally:
             ended.set()
@@ -438,9 +438,9 @@ def test_a_server_that_ends_stops_the_work(
     def pull(found: Any, store: Any, access: Any, name: Any) -> None:
         half.touch()
         try:
-            access.told.begin("fetch story", 10**9)
+            access.listener.begin("fetch story", 10**9)
             while True:
-                access.told.advance(1)
+                access.listener.advance(1)
                 time.sleep(0.005)
         finally:
             time.sleep(0.2)  # as tidying up may take
@@ -475,7 +475,7 @@ def test_an_error_in_the_middle_is_a_line(address: str, monkeypatch: pytest.Monk
     from modelkit.pack import pulling
 
     def pull(found: Any, store: Any, access: Any, name: Any) -> None:
-        access.told.say("going")
+        access.listener.say("going")
         raise FetchError("the line is cut")
 
     monkeypatch.setattr(pulling, "pull", pull)

@@ -1,6 +1,6 @@
 """What messages say of many things at once."""
 
-from modelkit.source.display import told
+from modelkit.display import told
 
 
 def test_what_holds_of_several_is_said_once() -> None:

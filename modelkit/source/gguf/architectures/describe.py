@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.architectures.architecture import (
     Architecture,
     Kind,

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.kinds import BY_LAYER, wrong
 from modelkit.source.gguf.architectures.moves import Shape

@@ -5,7 +5,7 @@ gguf-py's constants). A key that is not here is judged where it is read.
 import math
 from typing import Any
 
-from modelkit.source.display import shown
+from modelkit.display import shown
 
 _MOST = 2**31 - 1  # llama.cpp reads 32 bits
 

@@ -13,8 +13,8 @@ The converter also writes norms that were trained, whole, which llama.cpp passes
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind, links_from_theirs
 from modelkit.source.gguf.architectures.changes import Columns, Turned
 from modelkit.source.gguf.architectures.facts import Facts

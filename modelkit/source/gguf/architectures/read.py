@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.architectures.architecture import Architecture, links_from_theirs
 from modelkit.source.gguf.architectures.exchange import Reading
 from modelkit.source.gguf.architectures.facts import Facts

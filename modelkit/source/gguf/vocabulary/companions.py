@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile
-from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary.pieces import KEY
 from modelkit.source.gguf.vocabulary.special import Special
 

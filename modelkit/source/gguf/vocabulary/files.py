@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile, SourceError
-from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary.companions import (
     as_bytes,
     chat_templates,

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile
-from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary.pieces import KEY, UNKNOWN, Vocabulary
 from modelkit.source.gguf.vocabulary.splitting import Splitting
 

@@ -8,8 +8,8 @@ well, and one that is missed lets an answer run on. So tokens count by their nam
 from collections.abc import Mapping
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import MalformedFile
-from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary.pieces import (
     CONTROL,
     JOINED,

@@ -8,8 +8,8 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
-from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary.pieces import (
     BYTE,
     BYTES,

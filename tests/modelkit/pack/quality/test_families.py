@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from modelkit.bars import Silent
 from modelkit.errors import PlanError
 from modelkit.modelfile import parse_quantizing
 from modelkit.pack.accept import decide
@@ -15,6 +14,7 @@ from modelkit.pack.quality import reading
 from modelkit.pack.quality.drafts import fastest
 from modelkit.pack.quality.search import search
 from modelkit.pack.sources import open_source
+from modelkit.progress import Silent
 from modelkit.source.tree import read_directory
 from runtime.quality.reading import Answering
 from tests.support.checkpoints import write_checkpoint

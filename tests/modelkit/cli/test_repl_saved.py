@@ -10,7 +10,7 @@ import pytest
 from modelkit.chat.message import Message
 from modelkit.cli import run
 from modelkit.cli.repl import Session, converse
-from modelkit.cli.repl.kept import MOST_KEPT, Kept, last
+from modelkit.cli.repl.saved import MOST_SAVED, ConversationFile, last
 from modelkit.cli.run import Wanted
 from modelkit.errors import RequestError
 from tests.support.talking import Model, talk
@@ -18,14 +18,14 @@ from tests.support.typed import typed
 
 
 def test_a_conversation_goes_on_another_day(home: Path) -> None:
-    session = talk(Model(), "/set system Be brief.", "one", kept=Kept(home, "story"))
-    talk(Model(), "other", kept=Kept(home, "another"))
+    session = talk(Model(), "/set system Be brief.", "one", file=ConversationFile(home, "story"))
+    talk(Model(), "other", file=ConversationFile(home, "another"))
     earlier = last(home, "story")
     assert [*earlier.messages] == session.messages
     assert earlier.system == "Be brief."
     assert stat.S_IMODE(earlier.path.stat().st_mode) == 0o600
-    more = Session(Model(), "story", kept=Kept(home, "story", earlier.path))  # type: ignore[arg-type]
-    more.talk.add(*earlier.messages)
+    more = Session(Model(), "story", file=ConversationFile(home, "story", earlier.path))  # type: ignore[arg-type]
+    more.conversation.add(*earlier.messages)
     converse(more, typed("two", "/clear", "three"))
     assert len(list(earlier.path.parent.iterdir())) == 3
     with pytest.raises(RequestError, match="no earlier conversation with nothing"):
@@ -35,7 +35,7 @@ def test_a_conversation_goes_on_another_day(home: Path) -> None:
 def test_any_spelling_of_the_name_goes_on(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    talk(Model(), "one", kept=Kept(home, "story"))
+    talk(Model(), "one", file=ConversationFile(home, "story"))
     monkeypatch.setattr("modelkit.cli.terminal.lines.open_reader", lambda *_: typed())
     plain = dict.fromkeys(("raw", "hide_thinking", "verbose", "local", "as_json"), False)
     nothing: Any = {"text": None, "system": None, "form": {}, "settings": {}, "adapters": None, **plain}
@@ -46,12 +46,12 @@ def test_any_spelling_of_the_name_goes_on(
 def test_what_is_said_to_another_model_is_kept_as_its_own(home: Path) -> None:
     other = Model()
     other.name = "other"
-    talk(Model(), "one", "/load other", "two", kept=Kept(home, "story"), load=lambda _: other)
+    talk(Model(), "one", "/load other", "two", file=ConversationFile(home, "story"), load=lambda _: other)
     assert [last(home, name).messages[0].content for name in ("story", "other")] == ["one", "two"]
 
 
 def test_kept_files_that_are_damaged_are_passed_over(home: Path) -> None:
-    talk(Model(), "one", kept=Kept(home, "story"))
+    talk(Model(), "one", file=ConversationFile(home, "story"))
     folder = home / "sessions"
     for number, text in enumerate(("", "[]", "{}", "nonsense", '{"form": 1, "model": "story"}\n5')):
         (folder / f"99990101-00000{number}.jsonl").write_text(text)
@@ -61,28 +61,28 @@ def test_kept_files_that_are_damaged_are_passed_over(home: Path) -> None:
 def test_only_the_latest_conversations_are_kept(home: Path) -> None:
     folder = home / "sessions"
     folder.mkdir(parents=True)
-    for number in range(MOST_KEPT + 5):
+    for number in range(MOST_SAVED + 5):
         (folder / f"19990101-{number:06}.jsonl").write_text("{}")
-    talk(Model(), "one", kept=Kept(home, "story"))
+    talk(Model(), "one", file=ConversationFile(home, "story"))
     names = sorted(path.name for path in folder.iterdir())
-    assert len(names) == MOST_KEPT
+    assert len(names) == MOST_SAVED
     assert names[0] == "19990101-000006.jsonl"
 
 
 def test_a_clock_that_is_set_back_loses_no_conversation(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(MOST_KEPT):
-        Kept(home, "story").write([Message("user", str(number))], None)
+    for number in range(MOST_SAVED):
+        ConversationFile(home, "story").write([Message("user", str(number))], None)
     monkeypatch.setattr(time, "time_ns", lambda: 10**18)
-    talk(Model(), "one", kept=Kept(home, "story"))
+    talk(Model(), "one", file=ConversationFile(home, "story"))
     assert [message.content for message in last(home, "story").messages] == ["one", "answer 1"]
-    assert len(list((home / "sessions").iterdir())) == MOST_KEPT
+    assert len(list((home / "sessions").iterdir())) == MOST_SAVED
 
 
 def test_a_conversation_that_still_goes_on_is_kept(home: Path) -> None:
-    kept = Kept(home, "story")
+    kept = ConversationFile(home, "story")
     kept.write([Message("user", "first")], None)
-    for number in range(MOST_KEPT):
-        Kept(home, "other").write([Message("user", str(number))], None)
+    for number in range(MOST_SAVED):
+        ConversationFile(home, "other").write([Message("user", str(number))], None)
     kept.write([Message("user", "again")], None)
     assert [message.content for message in last(home, "story").messages] == ["again"]
 
@@ -90,5 +90,5 @@ def test_a_conversation_that_still_goes_on_is_kept(home: Path) -> None:
 def test_a_place_that_cannot_be_written_is_said_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home.mkdir(parents=True, exist_ok=True)
     (home / "sessions").write_text("")
-    talk(Model(), "one", "two", kept=Kept(home, "story"))
+    talk(Model(), "one", "two", file=ConversationFile(home, "story"))
     assert capsys.readouterr().err.count("is not saved") == 1

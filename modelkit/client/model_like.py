@@ -32,7 +32,7 @@ class Answer(Protocol):
     def close(self) -> None: ...
 
 
-class Offers(Protocol):
+class ModelLike(Protocol):
     """A loaded model: see `modelkit.Model`."""
 
     name: str

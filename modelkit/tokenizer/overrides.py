@@ -30,7 +30,7 @@ _OF_BERT = {
 """Flags that BERT's classes make their normalizer of, its names for them, and what they are unless said."""
 
 
-def as_told(document: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def with_overrides(document: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """A checked tokenizer.json beside this tokenizer_config.json."""
     kind = str(config.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
     told, cut = dict(document), document["pre_tokenizer"] or {"type": None}

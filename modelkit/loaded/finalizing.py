@@ -29,7 +29,7 @@ def watch(holder: object, held: Closing) -> "weakref.finalize[..., object]":
     global _closer
     with _STARTED:
         if _closer is None or not _closer.is_alive():
-            _closer = threading.Thread(target=_close_all, name="modelkit-forgotten", daemon=True)
+            _closer = threading.Thread(target=_close_all, name="modelkit-finalizer", daemon=True)
             _closer.start()
     watched = weakref.finalize(holder, _LEFT.put, held)
     watched.atexit = False

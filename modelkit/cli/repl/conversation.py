@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from modelkit.chat.message import Message
 
 
-class Talk:
+class Conversation:
     """Turns begin with a message of the user's."""
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 2**63 - 1
 
 
-class AtWork(Bound):
+class Monitored(Bound):
     """After `close` every method raises ModelClosed, but for `alive`."""
 
     name: str

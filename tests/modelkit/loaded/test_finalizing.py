@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from modelkit.loaded.forgotten import watch
+from modelkit.loaded.finalizing import watch
 
 
 class Held:

@@ -2,7 +2,7 @@
 
 One file for each, under `sessions` in MODELKIT_HOME, for its owner only: a line of JSON that names the model,
 then one for each message. A file is written whole and put in its place, so a crash leaves the one before. The
-latest MOST_KEPT stay.
+latest MOST_SAVED stay.
 """
 
 import calendar
@@ -22,7 +22,7 @@ from modelkit.store.disk import replace
 from runtime.records import dataclass
 
 FOLDER = "sessions"
-MOST_KEPT = 100
+MOST_SAVED = 100
 _MOST_BYTES = 64 << 20
 _DAY = "%Y%m%d-%H%M%S"
 _FORM = 1
@@ -30,8 +30,8 @@ _DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RequestErr
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
-    """A conversation that was kept."""
+class SavedConversation:
+    """A conversation on disk."""
 
     messages: tuple[Message, ...]
     system: str | None
@@ -39,7 +39,7 @@ class Earlier:
     path: Path
 
 
-class Kept:
+class ConversationFile:
     """The file of one conversation, which comes to be with its first message. Where it cannot be written, the
     conversation goes on without it: `fault` says why, once.
     """
@@ -67,7 +67,7 @@ class Kept:
         self._model, self._path = model, None
 
 
-def last(home: Path, model: str) -> Earlier:
+def last(home: Path, model: str) -> SavedConversation:
     """The latest conversation with the model. Raises RequestError where there is none."""
     with suppress(OSError):
         for path in sorted((home / FOLDER).glob("*.jsonl"), reverse=True):
@@ -77,7 +77,7 @@ def last(home: Path, model: str) -> Earlier:
                 if said["form"] == _FORM and said["model"] == model and lines:
                     system = said.get("system")
                     messages = read_messages(json.loads(line) for line in lines)
-                    return Earlier(messages, system if isinstance(system, str) else None, path)
+                    return SavedConversation(messages, system if isinstance(system, str) else None, path)
     raise RequestError(f"there is no earlier conversation with {model}", hint="Start one without -c.")
 
 
@@ -112,5 +112,5 @@ def _read(path: Path) -> str:
 
 def _prune(folder: Path, written: Path) -> None:
     others = sorted(path for path in folder.glob("*.jsonl") if path != written)
-    for path in others[: -(MOST_KEPT - 1)]:
+    for path in others[: -(MOST_SAVED - 1)]:
         path.unlink(missing_ok=True)
