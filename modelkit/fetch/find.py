@@ -73,10 +73,14 @@ def where_to_get(text: str) -> str | None:
     if _OWNED.fullmatch(text) and ".." not in text:
         return f"Nothing is fetched for a name without a host. From the hub: modelkit pull hf.co/{text}"
     if _OLLAMAS.fullmatch(text):
+        if _WORD.fullmatch(text):
+            return (
+                f"`modelkit list` shows what is stored. To fetch it: modelkit pull ollama.com/{text}, or "
+                f"hf.co/OWNER/{text}"
+            )
         return (
             "`modelkit list` shows what is stored. What Ollama has on this machine is named\n"
             f"ollama:{text}; from its library it is fetched by: modelkit pull ollama.com/{text}"
             + (f"\nA quant of the hub: modelkit pull hf.co/{text}" if "/" in text else "")
-            + (f"\nFrom the hub: modelkit pull hf.co/OWNER/{text}" if _WORD.fullmatch(text) else "")
         )
     return None

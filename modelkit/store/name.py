@@ -192,7 +192,7 @@ def _shown(text: str) -> str:
 
 def _refused(text: str, why: str) -> InvalidName:
     if looks_like_path(text):
-        why, hint = "it is a path", f"{_EXPECTED}\n{OF_PATHS}"
+        why, hint = "it is a path", OF_PATHS
     else:
         hint = _OF_ADAPTERS if "+" in text else _EXPECTED
     return InvalidName(f"{_shown(text)} is not a model name: {why}", hint=hint)

@@ -188,7 +188,7 @@ def test_whoever_writes_is_when_asked(home: Path) -> None:
 
 def test_nobody_writes_texts_for_them(home: Path) -> None:
     result = run(home, "./model", "q4")
-    assert (result.exit_code, "give --text FILE, with one a line" in result.stderr) == (2, True)
+    assert (result.exit_code, "give --text FILE, one text per line" in result.stderr) == (2, True)
 
 
 def test_one_that_writes_beside_one_that_does_not(home: Path) -> None:

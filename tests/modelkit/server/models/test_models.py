@@ -228,7 +228,7 @@ def test_requests_to_an_engine_that_died_hear_of_it_and_the_next_gets_another(ho
                 raise SystemExit("the device is lost")
 
             engine._loop._next = die
-            with pytest.raises(ModelkitError, match="can answer no more"):
+            with pytest.raises(ModelkitError, match="cannot answer any more"):
                 stream.whole()
             with pytest.raises(ModelClosed):
                 lease.model.generate("Once", raw=True)

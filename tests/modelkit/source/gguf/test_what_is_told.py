@@ -167,7 +167,7 @@ def test_what_has_no_key_is_not_written(name: str, change: dict[str, Any], said:
 def test_a_wrapper_may_leave_out_what_the_class_fills_in() -> None:
     """Sizes of Mistral 4's heads that its config does not say are not those of DeepSeek."""
     reference = GgufReference("mistral4")
-    unsaid = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")
+    unsaid = ("head_dim", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")
     config = {key: value for key, value in reference.config.items() if key not in unsaid}
     small = {name: array for name, array in reference.package.items() if "layers" not in name}
     found = describe(config, small, "model").metadata
