@@ -85,6 +85,22 @@ def test_a_wrappers_text_model_is_called_in_many_ways(before: str, tmp_path: Pat
     assert [one.module for one in found.placed] == ["model.layers.0.self_attn.q_proj"]
 
 
+def test_a_package_takes_more_adapters_when_it_is_loaded(folder: Path) -> None:
+    (folder / "Modelfile").write_text("FROM ./model\nADAPTER ./pef t\n", encoding="utf-8")
+    modelkit.create(folder / "Modelfile", name="one", home=folder)
+    ids = [5, 9, 44]
+    both = [folder / "pef t", folder / "mlx"]
+    with modelkit.load(folder / "model", home=folder, adapters=both) as model:
+        together, alone = model.logits(ids), model.logits(ids, adapters=["mlx"])
+    with modelkit.load("one", home=folder, adapters=both[1:]) as model:
+        assert model.adapters == ("pef-t", "mlx")
+        np.testing.assert_array_equal(model.logits(ids), together)
+        np.testing.assert_array_equal(model.logits(ids, adapters=["mlx"]), alone)
+    assert np.abs(together - alone).max() > 0.01
+    with pytest.raises(ModelkitError, match="there is an adapter called pef-t already"):
+        modelkit.load("one", home=folder, adapters=both[:1])
+
+
 def test_a_folder_with_adapters_answers_as_its_package(folder: Path) -> None:
     names = ("pef t", "mlx", "other.gguf")
     lines = "".join(f"ADAPTER ./{name}\n" for name in names)
