@@ -1,7 +1,6 @@
 #include "products.h"
 #include "products_few.h"
 #include "products_few_blocks.h"
-#include "products_few_turned.h"
 #include "products_quantize.h"
 #include "products_tile.h"
 #include "products_unpack_blocks.h"
@@ -32,26 +31,30 @@ static void fetch_groups(const struct mk_matrix* w, int n0, int panels) {
   }
 }
 
+/* No more than 64 bytes from `at` on of each of a panel's rows -> words, outputs in lanes. */
+static void group_words(const void* base, size_t row, size_t at, int bytes, int n0, int n, vi words[16]) {
+#if defined(__AVX512VNNI__)
+  const char *first = (const char*)base + row * (size_t)n0 + at, *end = (const char*)base + row * (size_t)n;
+  if (bytes <= 32 && n0 + LANES <= n && end - first >= (ptrdiff_t)(15 * row) + 32) {
+    vi_turn(first, row, words);
+    return;
+  }
+#endif
+  const struct panel p = panel_of(base, row, n0, n);
+  vi_transpose(p.rows, at, bytes, p.end, words);
+}
+
 static void unpack_groups(const struct mk_matrix* w, int n0, int first, int count, float (*scales)[LANES], float (*biases)[LANES]) {
   const int size = scale_bytes(w), groups = (count + w->group - 1) / w->group;
   const size_t row = (size_t)(w->k / w->group) * size, at = (size_t)(first / w->group) * size;
-  const struct panel s = panel_of(w->scales, row, n0, w->n);
   vi words[16];
+  group_words(w->scales, row, at, groups * size, n0, w->n, words);
   if (w->kind == MK_AFFINE) {
-    const struct panel b = panel_of(w->biases, row, n0, w->n);
-    if (groups * size <= 32) {
-      vi_transpose2(s.rows, b.rows, at, groups * size, s.end, b.end, words);
-      floats_of(words, groups * size, w->type, 0, scales);
-      floats_of(words + 8, groups * size, w->type, 0, biases);
-    } else {
-      vi_transpose(s.rows, at, groups * size, s.end, words);
-      floats_of(words, groups * size, w->type, 0, scales);
-      vi_transpose(b.rows, at, groups * size, b.end, words);
-      floats_of(words, groups * size, w->type, 0, biases);
-    }
+    floats_of(words, groups * size, w->type, 0, scales);
+    group_words(w->biases, row, at, groups * size, n0, w->n, words);
+    floats_of(words, groups * size, w->type, 0, biases);
     return;
   }
-  vi_transpose(s.rows, at, groups * size, s.end, words);
   floats_of(words, groups * size, MK_U8, w->kind == MK_MXFP4, scales);
   for (int g = 0; g < groups; g++) { /* codes are doubled and moved up */
     const vf scale = vf_mul(vf_load(scales[g]), vf_set(.5f));
@@ -65,15 +68,11 @@ static int are_few(const struct mk_matrix* w, int rows) {
   if (mk_is_blocks(w)) return w->kind != MK_IQ4_NL && rows <= FEW_WITH_BLOCKS;
   if (w->bits != 4 && w->bits != 8) return 0;
   if (mk_block(w) < 32 || (WORD == 2 && w->bits == 8)) return rows <= 2;
-  return rows <= (WORD == 4 ? TURNED : FEW);
+  return rows <= FEW;
 }
-
-/* Do these few have both panels turned over? Three rows of 8 bits are faster without, 4 bits must be taken apart. */
-static int are_turned(const struct mk_matrix* w, int rows) { return WORD == 4 && rows > (w->bits == 8 ? FEW : FEW - 1); }
 
 #define WITH(way, rows, ...) way(s, p, at, x, ldx, w->k, sums, __VA_ARGS__, rows)
 #define BY_TWO(way, ...) rows == 1 ? WITH(way, 1, __VA_ARGS__) : WITH(way, 2, __VA_ARGS__)
-#define BY_THREE(way, ...) rows == 1 ? WITH(way, 1, __VA_ARGS__) : rows == 2 ? WITH(way, 2, __VA_ARGS__) : WITH(way, 3, __VA_ARGS__)
 #define BY_FOUR(way, ...)                                                                     \
   rows == 1   ? WITH(way, 1, __VA_ARGS__)                                                     \
   : rows == 2 ? WITH(way, 2, __VA_ARGS__)                                                     \
@@ -81,34 +80,38 @@ static int are_turned(const struct mk_matrix* w, int rows) { return WORD == 4 &&
               : WITH(way, 4, __VA_ARGS__)
 
 #if defined(__AVX512VNNI__)
-/* Not one function with `few_codes`, of which GCC makes worse code then. */
-static __attribute__((noinline)) void turned_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at,
-                                                   const char* x, size_t ldx, int rows, float* sums) {
-  switch (rows) {
-#define OF(R)                                                                                          \
-  case R:                                                                                              \
-    if (s->block == 64) w->bits == 8 ? WITH(few_turned, R, 8, 0, 64) : WITH(few_turned, R, 4, 0, 64);  \
-    else if (w->bits == 8) WITH(few_turned, R, 8, 0, 32);                                              \
-    else w->kind == MK_AFFINE ? WITH(few_turned, R, 4, 0, 32) : WITH(few_turned, R, 4, 1, 32);         \
-    break;
-    OF(3) OF(4) OF(5) OF(6) OF(7) OF(8)
-#undef OF
+/* Functions of their own: of all in one GCC makes worse code. */
+#define PASSES(name, bits, fp4, block) PASS_OF(name, 1, bits, fp4, block) PASS_OF(name, 2, bits, fp4, block) \
+                                       PASS_OF(name, 3, bits, fp4, block) PASS_OF(name, 4, bits, fp4, block)
+#define PASS_OF(name, R, ...)                                                                                                      \
+  static __attribute__((noinline)) void name##_##R(const struct slab* s, const struct panel* p, size_t at, const char* x, size_t ldx, \
+                                                   int k, float* sums, int ahead) {                                                \
+    few_vnni(s, p, at, x, ldx, k, sums, ahead, __VA_ARGS__, R);                                                                    \
   }
+PASSES(pass_4_64, 4, 0, 64) PASSES(pass_4_32, 4, 0, 32) PASSES(pass_fp4, 4, 1, 32) PASSES(pass_8_64, 8, 0, 64) PASSES(pass_8_32, 8, 0, 32)
+
+typedef void pass_of(const struct slab* s, const struct panel* p, size_t at, const char* x, size_t ldx, int k, float* sums, int ahead);
+
+static pass_of* pass_for(const struct mk_matrix* w, int block, int rows) {
+#define BY_ROWS(name) ((pass_of* const[PASS]){name##_1, name##_2, name##_3, name##_4})[rows - 1]
+  if (block == 64) return w->bits == 8 ? BY_ROWS(pass_8_64) : BY_ROWS(pass_4_64);
+  if (w->bits == 8) return BY_ROWS(pass_8_32);
+  return w->kind == MK_AFFINE ? BY_ROWS(pass_4_32) : BY_ROWS(pass_fp4);
+#undef BY_ROWS
 }
 #endif
 
 static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, const char* x,
                       size_t ldx, int rows, float* sums) {
 #if defined(__AVX512VNNI__)
-  if (are_turned(w, rows)) {
-    turned_codes(w, s, p, at, x, ldx, rows, sums);
-  } else if (s->block == 64) {
-    w->bits == 8 ? BY_THREE(few_vnni, 8, 0, 64) : BY_TWO(few_vnni, 4, 0, 64);
-  } else if (s->block == 32) {
-    w->bits == 8 ? BY_THREE(few_vnni, 8, 0, 32) : w->kind == MK_AFFINE ? BY_TWO(few_vnni, 4, 0, 32) : BY_TWO(few_vnni, 4, 1, 32);
-  } else {
-    BY_TWO(few, 4, 1); /* nvfp4 */
+  if (s->block == 16) { /* nvfp4 */
+    BY_TWO(few, 4, 1);
+    return;
   }
+  const int first = rows > PASS ? (rows + 1) / 2 : rows;
+  pass_for(w, s->block, first)(s, p, at, x, ldx, w->k, sums, 1);
+  if (rows == first) return;
+  pass_for(w, s->block, rows - first)(s, p, at, x + first * ldx, ldx, w->k, sums + first * MK_STRIP, 0);
 #elif defined(__AVX2__)
   if (s->block == 64) {
     w->bits == 8 ? BY_TWO(few_avx2, 8, 0, 64) : BY_FOUR(few_avx2, 4, 0, 64);
@@ -139,7 +142,7 @@ static size_t byte_of(const struct mk_matrix* w, int k) {
 }
 
 static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums, struct mk_calls* calls) {
-  const int few = are_few(w, rows), most = slab_of(w, few), turned = few && are_turned(w, rows);
+  const int few = are_few(w, rows), most = slab_of(w, few);
   struct slab s; /* not zeroed as a whole: that would take as long as a product of one row */
   s.block = mk_block(w), s.per_group = w->group / mk_block(w);
   memset(sums, 0, (size_t)rows * MK_STRIP * 4);
@@ -148,8 +151,8 @@ static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, 
     COLUMN(few_blocks).strip(w, n0, x, ldx, rows, sums);
     return;
   }
-  const int together = few && !turned ? 1 : PANELS;
-  const int times = turned ? (w->k * w->bits + 511) / 512 : (w->k + most - 1) / most * (MK_STRIP / LANES / together);
+  const int together = few ? 1 : PANELS, within = few && mk_block(w) >= 32 ? calls_of_row(w->k * w->bits / 8, rows) : 0;
+  const int times = (within ? within : (w->k + most - 1) / most) * (MK_STRIP / LANES / together);
   s.calls = calls, s.each = calls ? (calls->count + times - 1) / times : 0;
   for (int p0 = 0; p0 < MK_STRIP / LANES; p0 += together) {
     struct panel panels[PANELS];
@@ -158,7 +161,7 @@ static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, 
     for (s.first = 0; s.first < w->k; s.first += s.count) {
       s.count = w->k - s.first < most ? w->k - s.first : most;
       const size_t at = byte_of(w, s.first);
-      if (calls && !turned) call_some(calls, s.each);
+      if (calls && !within) call_some(calls, s.each);
       for (int p = 0; p < together; p++) {
         if (mk_is_blocks(w)) {
           unpack_blocks(w, &panels[p], at, s.count, s.codes[p], s.scales[p], s.biases[p]);

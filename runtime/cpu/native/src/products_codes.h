@@ -14,12 +14,23 @@ enum { FIELD = 32 / WORD }; /* bits per element in a word of lanes */
 enum { FP4_OFFSET = 12 };
 static const uint8_t FP4[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
+/* Where word t of a unit in lanes is among its codes: which word, and which of its parts. The same part of two words lies side by
+ * side, so that two words of x meet it (`products_few_vnni.h`). */
+struct place {
+  int word, part;
+};
+INLINE struct place place_of(const int parts, const int t) {
+  if (WORD == 4 && parts == 2) return (struct place){t / 4 * 2 + t % 2, t / 2 % 2};
+  return (struct place){t / parts, t % parts};
+}
+
 /* order[p]: which element of a unit stands at p. */
 static inline void order_of(int bits, uint8_t order[32]) {
   const int parts = 8 % bits ? 0 : FIELD / bits;
   for (int p = 0; p < 32; p++) {
-    const int t = p / WORD, c = p % WORD;
-    order[p] = (uint8_t)(parts ? t / parts * (32 / bits) + t % parts + c * parts : p);
+    const int c = p % WORD;
+    const struct place at = place_of(parts ? parts : 1, p / WORD);
+    order[p] = (uint8_t)(parts ? at.word * (32 / bits) + at.part + c * parts : p);
   }
 }
 
@@ -34,14 +45,20 @@ INLINE vi field(const vi* words, const int bits, const int element, const int c)
   return vi_and(a, mask);
 }
 
+/* One part of a word. */
+INLINE vi part_of(vi word, const int bits, const int fp4, const int part) {
+  word = vi_right(word, part * bits);
+  if (bits < FIELD) word = vi_and(word, FIELDS((1u << bits) - 1));
+  return fp4 ? vi_lookup(word, FP4) : word;
+}
+
 /* Word t of a unit's 32 / WORD. */
 INLINE vi unpacked(const vi* words, const int bits, const int fp4, const int t) {
   const int parts = 8 % bits ? 0 : FIELD / bits;
   vi a;
   if (parts) {
-    a = vi_right(words[t / parts], t % parts * bits);
-    if (bits < FIELD) a = vi_and(a, FIELDS((1u << bits) - 1));
-    if (fp4) a = vi_lookup(a, FP4);
+    const struct place at = place_of(parts, t);
+    a = part_of(words[at.word], bits, fp4, at.part);
   } else {
     a = field(words, bits, t * WORD, 0);
     UNROLL for (int c = 1; c < WORD; c++) a = vi_or(a, field(words, bits, t * WORD + c, c));

@@ -8,6 +8,9 @@
 #include "products_tile.h"
 enum { FEW = 2 };
 #endif
+#if !defined(__AVX512VNNI__)
+static int calls_of_row(int bytes, int rows) { return (void)bytes, (void)rows, 0; } /* only with every slab */
+#endif
 
 struct few {
   vi high[2], low[2]; /* of x's bytes, where words hold bytes; twice, so that one sum need not wait for the other */

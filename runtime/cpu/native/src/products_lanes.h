@@ -5,7 +5,6 @@
  *
  * vi_transpose: words of 16 rows -> vectors of 16 rows; out[i] holds word i of each. `bytes` <= 64 of every row are
  * read, from `at` on; what out holds beyond them is arbitrary. Nothing is read from `end` on, where the matrix ends.
- * vi_transpose2: the same of two matrices, <= 32 bytes of each; the second one's words are out[8] to out[15].
  */
 #pragma once
 #include "simd.h"
@@ -44,6 +43,19 @@ INLINE vi vi_lookup(vi a, const uint8_t table[16]) {
 }
 INLINE void vi_narrow(int16_t* p, vi a) { _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(a)); }
 INLINE vi vi_arranged(vi a) { return a; }
+
+/* 32 bytes from a on, and 32 from b on. */
+INLINE vi vi_halves(const char* a, const char* b) {
+  const vi first = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i*)a));
+  return _mm512_inserti64x4(first, _mm256_loadu_si256((const __m256i*)b), 1);
+}
+
+/* Two words side by side, in all lanes. */
+INLINE vi vi_two(const char* p) {
+  int64_t words;
+  memcpy(&words, p, 8);
+  return _mm512_set1_epi64(words);
+}
 
 /* out[c]: word c of each lane of 128 bits, of four rows side by side. */
 INLINE void turn_four(const vi row[4], vi out[4]) {
@@ -104,15 +116,16 @@ INLINE void vi_transpose(const char* const rows[16], size_t at, int bytes, const
   transpose(row, out);
 }
 
-INLINE void vi_transpose2(const char* const a[16], const char* const b[16], size_t at, int bytes, const char* a_end, const char* b_end, vi out[16]) {
-  (void)a_end, (void)b_end;
-  const __mmask32 some = bytes < 32 ? ((__mmask32)1 << bytes) - 1 : ~(__mmask32)0;
-  vi row[16];
-  UNROLL for (int r = 0; r < 16; r++) {
-    const __m256i low = _mm256_maskz_loadu_epi8(some, a[r] + at), high = _mm256_maskz_loadu_epi8(some, b[r] + at);
-    row[r] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+/* As vi_transpose, of 32 bytes of rows that lie `apart` bytes from one to the next: half the work. */
+INLINE void vi_turn(const char* row, size_t apart, vi out[8]) {
+  vi lower[4], upper[4]; /* 16 bytes of four rows each */
+  UNROLL for (int r = 0; r < 4; r++, row += apart) {
+    const char* far = row + 8 * apart;
+    __asm__("" : "+r"(row), "+r"(far)); /* else GCC has, in memory, where each row lies */
+    const vi a = vi_halves(row, row + 4 * apart), b = vi_halves(far, far + 4 * apart);
+    lower[r] = _mm512_shuffle_i32x4(a, b, 0x88), upper[r] = _mm512_shuffle_i32x4(a, b, 0xdd);
   }
-  transpose(row, out);
+  turn_four(lower, out), turn_four(upper, out + 4);
 }
 
 #else
@@ -308,11 +321,6 @@ INLINE void transpose_some(const char* const rows[16], size_t at, int bytes, con
 INLINE void vi_transpose(const char* const rows[16], size_t at, int bytes, const char* end, vi out[16]) {
   transpose_some(rows, at, bytes < 32 ? bytes : 32, end, out);
   if (bytes > 32) transpose_some(rows, at + 32, bytes - 32, end, out + 8);
-}
-
-INLINE void vi_transpose2(const char* const a[16], const char* const b[16], size_t at, int bytes, const char* a_end, const char* b_end, vi out[16]) {
-  transpose_some(a, at, bytes, a_end, out);
-  transpose_some(b, at, bytes, b_end, out + 8);
 }
 #endif
 
