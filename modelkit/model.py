@@ -243,7 +243,8 @@ class Model(Monitored):
         fit = running.fit(asked.resolved, asked.context_length, truncate=arguments.flag(truncate, "truncate"))
         continues = arguments.flag(continue_final, "continue_final")
         frame = Frame(tools, variables, continues, asked.resolved.think)
-        prompt = running.prompter.chat(read_messages(messages), frame, fit)
+        most = running.context(asked.context_length)
+        prompt = running.prompter.chat(read_messages(messages), frame, fit, most)
         calling = Calling(
             arguments.text(tool_choice, "tool_choice"),
             arguments.flag(parallel_tool_calls, "parallel_tool_calls"),
@@ -374,7 +375,8 @@ def _read(running: Running, prompt: str | Sequence[int], asked: Asked, *, bare: 
     if bare:
         return running.prompter.raw(prompt)
     fit = running.fit(asked.resolved, asked.context_length)
-    return running.prompter.chat([Message("user", prompt)], Frame(think=asked.resolved.think), fit)
+    most = running.context(asked.context_length)
+    return running.prompter.chat([Message("user", prompt)], Frame(think=asked.resolved.think), fit, most)
 
 
 def _step(value: object, where: str) -> int:

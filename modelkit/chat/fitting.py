@@ -89,9 +89,11 @@ def fitted(
     given: where in it the caller's own messages begin, behind those of the package. ids: the prompt of all of
     it. What cannot be made to fit comes back as short as it gets: the caller sees that it is too long.
     """
-    whole = _Whole(conversation, len(ids), [talk.size(_said(one)) for one in conversation], talk)
     parts = units(conversation)
     found = list(conversation), ids
+    if all(part.firm for part in parts[:-1]):  # what came last stays
+        return found
+    whole = _Whole(conversation, len(ids), [talk.size(_said(one)) for one in conversation], talk)
     for kept in _kept(whole, given, parts, fit.keep):
         found = _shortened(whole, parts[kept:], ids, fit)
         if len(found[1]) <= fit.most:

@@ -168,7 +168,7 @@ class Running:
 
     def fit(self, wanted: Resolved, context: int | None = None, *, truncate: bool = True) -> Fit | None:
         """What a conversation has to fit; None where nothing may be left out of it. context: as in Asked."""
-        return Fit.of(self._context(context), wanted.num_predict, wanted.num_keep) if truncate else None
+        return Fit.of(self.context(context), wanted.num_predict, wanted.num_keep) if truncate else None
 
     def _grammar(self, turn: Turn | None, asked: Asked, calling: Calling) -> "Grammar | Budgeted | None":
         """What the answer follows; None where it may be anything."""
@@ -192,7 +192,8 @@ class Running:
             return ()
         return ("think_tokens does not hold: with which mark this model ends its thinking is not known",)
 
-    def _context(self, wanted: int | None) -> int:
+    def context(self, wanted: int | None) -> int:
+        """Tokens of prompt and answer together. wanted: what a request asks for; None for all there are."""
         return self.context_length if wanted is None else min(wanted, self.context_length)
 
     def score(
@@ -270,7 +271,7 @@ class Running:
                 "the prompt is empty: it has no tokens", hint="Give at least one character of text."
             )
         read = begins or len(prompt.ids)
-        context = self._context(asked.context_length)
+        context = self.context(asked.context_length)
         room = room_for(read, context, asked.resolved)
         if room is None or len(prompt.ids) > context:
             raise _too_long(prompt, context, shared=self.start_id is None)

@@ -25,6 +25,7 @@ from modelkit.chat.styles.thinking import Thinking, ends_for, thinking_of, think
 from modelkit.chat.template import ChatTemplate
 from modelkit.chat.turns import OPENING, opening
 from modelkit.errors import TemplateError
+from modelkit.interest import check_wanted
 from modelkit.pack.metadata import Metadata
 from modelkit.tokenizer import Tokenizer
 from runtime.records import dataclass
@@ -117,14 +118,24 @@ class Prompter:
         """The text as it is, framed as the model expects a bare prompt."""
         return Prompt(tuple(self.tokenizer.encode(text, add_special=True)))
 
-    def chat(self, messages: Sequence[Message], frame: Frame | None = None, fit: Fit | None = None) -> Prompt:
+    def chat(
+        self,
+        messages: Sequence[Message],
+        frame: Frame | None = None,
+        fit: Fit | None = None,
+        most: int | None = None,
+    ) -> Prompt:
         """A conversation, ready for the assistant's turn. fit: what it has to fit; None leaves it whole.
+        most: tokens beyond which it will be refused; no marks are looked for then, which would take as long
+        as all the rest.
 
-        Raises TemplateError, RequestError.
+        Raises TemplateError, RequestError, and ModelkitError where nobody waits for it.
         """
         rendering = self._rendering(frame or Frame())
         laid = self._laid(rendering, messages, fit)
-        return Prompt(laid.ids, self._marks(rendering, laid), laid.dropped, self._turn(rendering, laid))
+        refused = most is not None and len(laid.ids) > most
+        marks = () if refused else self._marks(rendering, laid)
+        return Prompt(laid.ids, marks, laid.dropped, self._turn(rendering, laid))
 
     def text(self, messages: Sequence[Message], frame: Frame | None = None, fit: Fit | None = None) -> str:
         """What `chat` puts into tokens."""
@@ -218,6 +229,7 @@ class Prompter:
         return tuple(sorted(found - {0}))
 
     def _encode(self, text: str) -> tuple[int, ...]:
+        check_wanted()  # a text may take seconds
         return tuple(self.tokenizer.encode(text, add_special=False))
 
 

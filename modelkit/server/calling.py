@@ -15,7 +15,7 @@ from modelkit.model import Model
 from modelkit.server.chosen import choosing, parted
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of
 from modelkit.server.models.pool import Lease
-from modelkit.server.serving import Serving, serving_of, trace_of
+from modelkit.server.serving import Serving, serving_of, threads_for, trace_of
 from modelkit.server.trace import Trace
 
 T = TypeVar("T")
@@ -40,8 +40,8 @@ async def call(
         async with serving.pool.acquire(name, keep_alive, turn=False) as lease:
             note_lease(trace, model, lease)
             own = choosing(lease.model, adapters)
-            threads = serving.patient if embeds else serving.workers
             work = partial(interest.work, partial(function, own))
+            threads = threads_for(request, patient=embeds)
             return await asyncio.get_running_loop().run_in_executor(threads, work)
 
     try:

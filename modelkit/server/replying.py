@@ -13,7 +13,7 @@ from modelkit.server.fields import Fields
 from modelkit.server.http.body import read_json
 from modelkit.server.http.own_headers import with_ignored, with_notes
 from modelkit.server.http.writing import written
-from modelkit.server.serving import apart
+from modelkit.server.serving import apart, trace_of
 from modelkit.server.streaming import Formatter, Wire, stream
 from modelkit.server.underway import Underway
 
@@ -36,14 +36,13 @@ class Writer(Formatter, Protocol):
 async def read(request: Request, reader: Callable[[Fields], T]) -> T:
     """What a reader makes of the body; large ones are read beside the event loop."""
     body = await read_json(request)
-    size = request.headers.get("content-length", "")
 
     def looked_at(body: Fields) -> T:
         found = reader(body)
         request.state.unread = body.unread()
         return found
 
-    if size.isdecimal() and len(size) < 9 and int(size) < _QUICK_BYTES:
+    if trace_of(request).body_bytes < _QUICK_BYTES:
         return looked_at(body)
     return await apart(request, looked_at, body)
 

@@ -20,6 +20,7 @@ from modelkit.settings import Settings
 from runtime.records import dataclass
 
 WORKERS = 8
+LONG_BODY_BYTES = 256 * 1024  # a prompt of so much text takes a tenth of a second or more to become tokens
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,6 +87,12 @@ class Serving:
     """For what takes as long as an answer does, embedding and scoring prompts: else nothing could begin while
     enough of that is done.
     """
+    long_prompts: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="modelkit-long-prompt")
+    )
+    """For requests with much text, of which seconds may go by until it is in tokens: else nothing could begin
+    while enough of them come. Few, as each keeps a processor busy.
+    """
     default_model: str | None = None
     """Who answers where a client asks for a model of Anthropic's; None: the only loaded one that writes."""
     prompts: PromptLog | None = None
@@ -101,6 +108,14 @@ async def apart(request: Request, function: Callable[P, T], *given: P.args, **na
     """What a function of more than a millisecond returns, beside the event loop."""
     work = partial(function, *given, **named)
     return await asyncio.get_running_loop().run_in_executor(serving_of(request).workers, work)
+
+
+def threads_for(request: Request, *, patient: bool) -> ThreadPoolExecutor:
+    """Where what this request asks of a model is prepared or done. patient: it takes as long as an answer."""
+    serving = serving_of(request)
+    if patient:
+        return serving.patient
+    return serving.long_prompts if trace_of(request).body_bytes >= LONG_BODY_BYTES else serving.workers
 
 
 def trace_of(request: Request) -> Trace:

@@ -21,6 +21,8 @@ class Trace:
     path: str
     client: str
     dialect: str = "other"
+    body_bytes: int = 0
+    """Of its JSON."""
     model: str = ""
     """The name of a model that there is, as it was loaded by; "" until one was found."""
     asked: str = ""

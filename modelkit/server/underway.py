@@ -32,7 +32,7 @@ from modelkit.server.metrics import Histogram
 from modelkit.server.models.pool import Lease
 from modelkit.server.models.turns import PRIORITIES, Priority
 from modelkit.server.rows import Batch, Rows
-from modelkit.server.serving import serving_of, trace_of
+from modelkit.server.serving import serving_of, threads_for, trace_of
 from modelkit.server.trace import Outcome
 
 Take = Callable[[list[Batch]], bool]
@@ -49,6 +49,7 @@ class Underway:
         self.serving, self.trace = serving_of(request), trace_of(request)
         self.fault: Fault | None = None
         self._ask = ask
+        self._threads = threads_for(request, patient=ask.scores)
         self._priority: Priority = ask.priority or priority_in(request)
         self._started: Started | None = None
         self._gaps: Histogram | None = None
@@ -206,12 +207,11 @@ class Underway:
         lease's, as it is to answer.
         """
         loop, streams, interest = asyncio.get_running_loop(), list[GenerationStream](), Interest()
-        threads = self.serving.patient if self._ask.scores else self.serving.workers
         starting: asyncio.Future[GenerationStream] | None = None
         try:
             for row in range(self._ask.rows):
                 start = partial(interest.work, partial(self._ask.start, model, row))
-                starting = loop.run_in_executor(threads, start)
+                starting = loop.run_in_executor(self._threads, start)
                 streams.append(await asyncio.shield(starting))
         except BaseException:
             interest.end()

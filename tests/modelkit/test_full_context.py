@@ -60,6 +60,27 @@ def test_a_request_may_have_less_than_all_of_the_context(model: modelkit.Model) 
     assert model.generate("a", raw=True, context_length=10**9).usage.prompt_tokens == 1
 
 
+@pytest.mark.parametrize("truncate", [True, False])
+def test_a_prompt_that_is_refused_becomes_tokens_once(
+    model: modelkit.Model, monkeypatch: pytest.MonkeyPatch, truncate: bool
+) -> None:
+    """For a text of megabytes that takes seconds each time."""
+    tokenizer: Any = model._running.tokenizer  # type: ignore[union-attr]
+    encode, read = tokenizer.encode, list[str]()
+
+    def counted(text: str, *, add_special: bool) -> list[int]:
+        read.append(text)
+        return encode(text, add_special=add_special)
+
+    monkeypatch.setattr(tokenizer, "encode", counted)
+    talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a" * CONTEXT}]
+    with pytest.raises(PromptTooLong, match="the context is 200"):
+        model.chat(talk, truncate=truncate)
+    assert len(read) == 1
+    assert model.chat([*talk[:1], {"role": "user", "content": "a"}]).usage.prompt_tokens < CONTEXT
+    assert len(read) > 2  # as marks are looked for
+
+
 def test_what_is_left_is_the_prompt_of_those_messages(model: modelkit.Model) -> None:
     talk = conversation(12)
     text = model.prompt(talk)

@@ -79,6 +79,7 @@ async def read_json(request: Request, most_bytes: int | None = None) -> Fields:
     _check_type(request)
     if not data.strip():
         raise refused("invalid_request", "the body is missing, expected a JSON object")
+    trace_of(request).body_bytes = len(data)
     if len(data) <= _QUICK_BYTES:
         value = _parsed(data, limits)
     else:

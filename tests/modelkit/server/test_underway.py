@@ -18,11 +18,11 @@ from modelkit.model import Model
 from modelkit.server.limits import Limits
 from modelkit.server.log import Log
 from modelkit.server.models.pool import Pool
-from modelkit.server.serving import WORKERS, Serving
+from modelkit.server.serving import LONG_BODY_BYTES, WORKERS, Serving
 from modelkit.settings import Settings
 from tests.support.live_server import Running, connect, raw_request, received, running
 from tests.support.served import Quiet
-from tests.support.tiny import write_model
+from tests.support.tiny import TEMPLATE, write_model
 
 LIMITS = Limits(heartbeat_s=0.15, grace_s=0.5)
 
@@ -290,6 +290,43 @@ def test_answers_begin_while_many_texts_are_read(
             finally:
                 go.set()
             assert {one.result(60).status_code for one in sent} == {200}
+
+
+def test_answers_begin_while_long_prompts_become_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And whoever leaves one is not waited for."""
+    settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path)})
+    began, go, ended = threading.Semaphore(0), threading.Event(), list[int]()
+    with modelkit.load(write_model(tmp_path / "model", template=TEMPLATE), home=tmp_path) as model:
+        tokenizer: Any = model._running.tokenizer  # type: ignore[union-attr]
+        encode = tokenizer.encode
+
+        def late(text: str, *, add_special: bool) -> list[int]:
+            if len(text) < LONG_BODY_BYTES:
+                return encode(text, add_special=add_special)
+            began.release()
+            go.wait(60)
+            ended.append(len(text))
+            return encode(text[:9], add_special=add_special)
+
+        monkeypatch.setattr(tokenizer, "encode", late)
+        serving = Serving(Pool(lambda _: model), settings, LIMITS, log=Quiet())
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "a" * LONG_BODY_BYTES}]}
+        asked = raw_request("/v1/chat/completions", json.dumps(body).encode())
+        with running(serving) as here:
+            clients = [connect(here.port) for _ in range(WORKERS)]
+            for client in clients:
+                client.sendall(asked)
+            assert all(began.acquire(timeout=20) for _ in range(2))
+            assert post(here).status_code == 200
+            for client in clients:
+                client.close()
+            assert until(lambda: not serving.state.underway)
+            go.set()
+            assert until(lambda: len(ended) == 2)
+            assert post(here).status_code == 200
+            assert not began.acquire(timeout=0.1)
 
 
 def test_draining(
