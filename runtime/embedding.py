@@ -69,9 +69,14 @@ class Reading:
         self._done = 0
         self._pooled: mx.array | None = None
 
-    def read(self, tokens: int) -> bool:
-        """Read the next piece, of at most so many tokens of a text, where it may be cut. False once all are
-        read.
+    @property
+    def over(self) -> bool:
+        """Is all read?"""
+        return self._memory is None
+
+    def read(self, tokens: int) -> int:
+        """Read the next piece, of at most so many tokens of a text, where it may be cut. Returns how many it
+        had, padding included.
         """
         longest = max(self._counts)
         size = longest if self._whole else tokens
@@ -92,14 +97,14 @@ class Reading:
         self._done = stop
         if stop == longest:
             self._memory = None
-        return stop < longest
+        return len(ids) * (stop - start)
 
     def vectors(self) -> "np.ndarray":
         """float32 [B, D], once all is read."""
         import numpy as np
 
         assert self._pooled is not None
-        assert self._done == max(self._counts), "not all is read"
+        assert self.over, "not all is read"
         counts = zip(self._counts, self._skipped, strict=True)
         sizes = np.array([divisor(count, self._pool, skipped) for count, skipped in counts], np.float32)
         found = np.array(self._pooled) / sizes[:, None]

@@ -4,7 +4,7 @@ It also answers two questions before anything is loaded: do these tensors fit th
 will the model take?
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -388,35 +388,66 @@ def score(
     kept_format: as in KVRows. source: the encoder's prompt, for models that have an encoder; ids are then the
     decoder's, beginning with the id with which answers begin. adapters: of the one row.
     """
-    import numpy as np
+    found = Scores(model, ids, kept_format, source, adapters)
+    while not found.over:
+        found.read(chunk)
+    return found.logits()
 
-    return np.concatenate(list(scores(model, ids, chunk, kept_format, source, adapters)))
 
+class Scores:
+    """What a model predicts after each token of a text that is read in pieces, so that whoever computes
+    between them is not held up for long. It has layer memory of its own. All of it runs on the thread that
+    the model's arrays belong to.
 
-def scores(
-    model: LoadedModel,
-    ids: Sequence[int],
-    chunk: int,
-    kept_format: str | None = None,
-    source: Sequence[int] = (),
-    adapters: Adapters | None = None,
-) -> "Iterator[np.ndarray]":
-    """As `score`, a step at a time, each computed when it is asked for."""
-    import numpy as np
+    ids: at least one. kept_format: as in KVRows. source: the encoder's prompt, for models that have an
+    encoder; ids are then the decoder's, beginning with the id with which answers begin. adapters: of the
+    one text. Raises BadTokenIds.
+    """
 
-    check_ids(ids, model.vocab_size, "ids")
-    check_ids(source, model.vocab_size, "source")
-    border = long_after(model.described.config)
-    long = None if border is None else (len(ids) > border,)
-    memory = model.memory(kept_format=kept_format)
-    for start in range(0, len(ids), chunk):
-        part = list(ids[start : start + chunk])
+    def __init__(
+        self,
+        model: LoadedModel,
+        ids: Sequence[int],
+        kept_format: str | None = None,
+        source: Sequence[int] = (),
+        adapters: Adapters | None = None,
+    ) -> None:
+        check_ids(ids, model.vocab_size, "ids")
+        check_ids(source, model.vocab_size, "source")
+        self._model, self._ids, self._source, self._adapters = model, ids, source, adapters
+        border = long_after(model.described.config)
+        self._long = None if border is None else (len(ids) > border,)
+        self._memory = model.memory(kept_format=kept_format)
+        self._done = 0
+        self._rows: list[np.ndarray] = []
+
+    @property
+    def over(self) -> bool:
+        """Is all read?"""
+        return self._done == len(self._ids)
+
+    def read(self, tokens: int) -> int:
+        """Read the next piece, of at most so many tokens. Returns how many it had."""
+        import numpy as np
+
+        model, memory, start = self._model, self._memory, self._done
+        part = list(self._ids[start : start + tokens])
         inputs = Inputs(mx.array([part], dtype=mx.int32))
-        step = Step(starts=(start,), counts=(len(part),), long=long, inputs=inputs, adapters=adapters)
+        step = Step(
+            starts=(start,), counts=(len(part),), long=self._long, inputs=inputs, adapters=self._adapters
+        )
         memory.prepare(step)
-        if source and not start:
-            model.network.encode(Inputs(mx.array([source], dtype=mx.int32)), step, memory)
+        if self._source and not start:
+            model.network.encode(Inputs(mx.array([self._source], dtype=mx.int32)), step, memory)
         hidden = model.network(step, memory)
-        found = np.array(model.network.logits(hidden, step)[0].astype(mx.float32))
+        self._rows.append(np.array(model.network.logits(hidden, step)[0].astype(mx.float32)))
         memory.commit(step, step.counts)
-        yield found
+        self._done += len(part)
+        return len(part)
+
+    def logits(self) -> "np.ndarray":
+        """float32 [T, V], once all is read."""
+        import numpy as np
+
+        assert self.over, "not all is read"
+        return np.concatenate(self._rows)

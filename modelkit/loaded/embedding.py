@@ -3,7 +3,7 @@
 Reading is long work (`long_work`), and nothing of it is remembered.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from modelkit import arguments
@@ -121,7 +121,7 @@ class Embedder:
         skipped = [behind if isinstance(text, str) else 0 for text in texts]
         lengths = [len(ids) * (len(ids) > out) for (ids, _), out in zip(read, skipped, strict=True)]
         vectors = np.zeros((len(read), self._size), np.float32)
-        for group in grouped(lengths, self._width):
+        for group in grouped(lengths, lambda: self._work.allowed(self._width)):
             if lengths[group[0]]:  # nothing was read of the others, so theirs say nothing
                 some, out = [read[place][0] for place in group], [skipped[place] for place in group]
                 vectors[group] = self._read(some, out, wanted.adapters)
@@ -170,25 +170,28 @@ class Embedder:
             return Reading(model, texts, self.pooling.pool, self._kept_format, some, self._dense, skipped)
 
         reading = self._work.piece(begun)
-        while self._work.piece(lambda _: reading.read(self._width)):
-            pass
+        while not reading.over:
+            self._work.read(reading.read, self._width)
         return self._engine.call(lambda _: reading.vectors())
 
 
-def grouped(lengths: Sequence[int], width: int) -> list[list[int]]:
+def grouped(lengths: Sequence[int], width: Callable[[], int]) -> Iterator[list[int]]:
     """Which texts are read together, as places: padded to the longest they fit in one piece of `width`
-    tokens, but for one that is longer alone. Alike lengths come together, so that little is padded.
+    tokens, asked anew for each, but for one that is longer alone. Alike lengths come together, so that little
+    is padded.
     """
-    groups: list[list[int]] = []
-    longest = 0
+    group = list[int]()
+    longest = most = 0
     for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
         # Texts without tokens are a group of their own.
-        together = bool(groups) and (lengths[place] > 0) == (longest > 0)
-        if not together or (len(groups[-1]) + 1) * longest > width:
-            groups.append([])
-            longest = lengths[place]
-        groups[-1].append(place)
-    return groups
+        together = bool(group) and (lengths[place] > 0) == (longest > 0)
+        if not together or (len(group) + 1) * longest > most:
+            if group:
+                yield group
+            group, longest, most = [], lengths[place], width()
+        group.append(place)
+    if group:
+        yield group
 
 
 def _shaped(vectors: "np.ndarray", wanted: Wanted) -> "np.ndarray":

@@ -33,7 +33,7 @@ from runtime.cache.prefix import Entry
 from runtime.engine.engine import Engine
 from runtime.engine.request import Request
 from runtime.engine.thread import ThreadEnded
-from runtime.loaded import scores
+from runtime.loaded import Scores
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -199,11 +199,9 @@ class Running:
     def score(
         self, ids: tuple[int, ...], width: int, source: tuple[int, ...], adapters: Chosen = ()
     ) -> "np.ndarray":
-        """float32 [T, V]: what follows each of the ids, read in steps of `width`, by a model whose encoder
-        has read `source`.
+        """float32 [T, V]: what follows each of the ids, read in steps of `width` at most, by a model whose
+        encoder has read `source`.
         """
-        import numpy as np
-
         self.require_text()
         if not ids:
             raise RequestError("ids is empty: the prompt has no token, expected at least one")
@@ -222,15 +220,12 @@ class Running:
                 hint="Give the prompt's ids as source.",
             )
         with translated():
-            steps = self.engine.call(
-                lambda model: scores(
-                    model, ids, width, self.kv_format, source, self.engine.adapters.alone(adapters)
-                )
+            scores = self.work.piece(
+                lambda model: Scores(model, ids, self.kv_format, source, self.engine.adapters.alone(adapters))
             )
-            rows: list[np.ndarray] = []
-            while (some := self.work.piece(lambda _: next(steps, None))) is not None:
-                rows.append(some)
-            return np.concatenate(rows)
+            while not scores.over:
+                self.work.read(scores.read, width)
+            return scores.logits()
 
     def prefixes(self) -> list[Prefix]:
         with translated():

@@ -17,6 +17,7 @@ from runtime.engine.adapters import AdapterSource
 from runtime.engine.bell import Bell, Wake
 from runtime.engine.loop import Loop
 from runtime.engine.options import Options
+from runtime.engine.pace import Pace
 from runtime.engine.request import Request
 from runtime.engine.room import Drafters, Room, furnish
 from runtime.engine.row import Row
@@ -101,6 +102,10 @@ class Engine:
                 return function(self.model)
 
         return self._thread.call(run)
+
+    def pace(self) -> Pace:
+        """How much one `call` may read of what is no prompt, beside all rows; to be told what that took."""
+        return self._loop.pace.apart()
 
     def learned(self) -> dict[str, Any]:
         """What drafters have been found to cost and gain, as plain data for a later engine of this model."""

@@ -80,6 +80,11 @@ class Loop:
         """What is kept of earlier sequences: nodes of trees, parents before children."""
         return [*self._prefixes.describe(), *self._sources.describe(), *self._desk.describe()]
 
+    @property
+    def pace(self) -> Pace:
+        """How much of a prompt a step reads."""
+        return self._pace
+
     def clear_prefixes(self) -> None:
         """Forget what is kept of earlier sequences, except what running ones use."""
         self._prefixes.clear()

@@ -24,9 +24,15 @@ class Pace:
     """steady: bits are the same for any chunks."""
 
     def __init__(self, *, steady: bool = True) -> None:
-        self._steady = steady
+        self.steady = steady
         self._token_s: float | None = None
         self._written = deque[float](maxlen=STEPS)
+
+    def apart(self) -> "Pace":
+        """That of something else that is read beside the same rows, whose tokens take another time."""
+        other = Pace(steady=self.steady)
+        other._written = self._written
+        return other
 
     def wrote(self, seconds: float) -> None:
         """A step that only wrote took so long."""
@@ -57,7 +63,7 @@ class Pace:
     @property
     def alone(self) -> int:
         """Tokens that a step may read where nobody writes."""
-        if not self._steady:
+        if not self.steady:
             return sys.maxsize
         return LEAST_ALONE if self._token_s is None else self._fitting(ALONE_S, LEAST_ALONE)
 

@@ -88,7 +88,7 @@ def test_a_task_that_is_cancelled_ends_its_embeddings(
     read, begun, left, ended = list[int](), threading.Event(), threading.Event(), threading.Event()
     piece = Reading.read
 
-    def held(reading: Reading, tokens: int) -> bool:
+    def held(reading: Reading, tokens: int) -> int:
         read.append(tokens)
         begun.set()
         assert left.wait(60)

@@ -14,6 +14,7 @@ import modelkit
 from modelkit.async_model import AsyncModel
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.loaded.embedding import grouped
+from modelkit.loaded.long_work import LongWork
 from modelkit.settings import settings_at
 from modelkit.showing.facts import facts_of
 from modelkit.store import Store
@@ -217,9 +218,20 @@ def test_a_package_keeps_what_says_how(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("lengths", [[], [3, 9, 0, 2, 2, 0, 4], [1] * 20, [50]])
 def test_groups_hold_all_and_fit(lengths: list[int]) -> None:
     width = 8
-    groups = grouped(lengths, width)
+    groups = [*grouped(lengths, lambda: width)]
     assert sorted(place for group in groups for place in group) == list(range(len(lengths)))
     for group in groups:
         sizes = [lengths[place] for place in group]
         assert len(group) == 1 or len(group) * max(sizes) <= width
         assert min(sizes) > 0 or max(sizes) == 0
+
+
+def test_pieces_beside_answers_move_no_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, ids = ["a" * 90, "rain", "bc" * 9, "snow", "d" * 33], [*range(1, 70)]
+    with modelkit.load(write_model(tmp_path / "m")) as model:
+        vectors, logits = model.embed(texts).vectors, model.logits(ids)
+        read = list[int]()
+        monkeypatch.setattr(LongWork, "allowed", lambda _, most: read.append(most) or min(7, most))
+        assert np.array_equal(model.embed(texts).vectors, vectors)
+        assert np.array_equal(model.logits(ids), logits)
+        assert len(read) > 30

@@ -154,9 +154,9 @@ def read(engine: Engine) -> list[Any]:
         some = (([PROMPT], "mean"), ([PROMPT[3:], PROMPT[:5]], "last"), ([PROMPT[9:]], "max"))
         readings = [engine.call(lambda model, one=one: Reading(model, *one)) for one in some]
         engine.call(lambda _: readings.pop().read(4))
-        more = {0, 1}
-        while more:
-            more = {place for place in more if engine.call(lambda _, at=place: readings[at].read(7))}
+        while more := [one for one in readings if not one.over]:
+            for one in more:
+                engine.call(lambda _, one=one: one.read(7))
         vectors = [engine.call(lambda _, one=one: one.vectors().tolist()) for one in readings]
         return [_answer(running), vectors]
 

@@ -106,8 +106,8 @@ def test_vectors_too(reference: Reference, model: LoadedModel, pool: str) -> Non
 def read(model: LoadedModel, texts: list[list[int]], pool: str) -> np.ndarray:
     """In pieces of five tokens, where anything is read in pieces."""
     reading = Reading(model, texts, pool)  # pyright: ignore[reportArgumentType]
-    while reading.read(5):
-        pass
+    while not reading.over:
+        reading.read(5)
     return reading.vectors()
 
 
