@@ -2,12 +2,12 @@
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from modelkit.errors import ModelkitError, StoreError
+from modelkit.errors import ModelkitError, ModelNotFound, StoreError
 from modelkit.requests.attached import read_texts
 from modelkit.server.models.standing import Shown
 from modelkit.server.ollama.wire import FOREVER_S, filled, moment
@@ -33,12 +33,11 @@ def tags(home: Path) -> dict[str, Any]:
 
 def running(home: Path, shown: Iterable[Shown], idle_s: float) -> dict[str, Any]:
     """What is in memory. idle_s: how long one that is in use now may stay afterwards."""
+    ready = [one for one in shown if one.state == "ready"]
     details: dict[str, dict[str, Any]] = {}
     with suppress(StoreError):  # what is in memory goes on without the store
-        details = {
-            str(one.digest): _details(one) for one in Store(home).packages() if isinstance(one, Package)
-        }
-    return {"models": [_running(one, details, idle_s) for one in shown if one.state == "ready"]}
+        details = _details_of(Store(home), {one.digest for one in ready})
+    return {"models": [_running(one, details, idle_s) for one in ready]}
 
 
 def show(home: Path, name: str, adapters: Sequence[str], *, verbose: bool) -> dict[str, Any]:
@@ -100,6 +99,16 @@ def _running(one: Shown, details: Mapping[str, dict[str, Any]], idle_s: float) -
         "size_vram": one.taken_bytes,
         "context_length": one.context_tokens,
     }
+
+
+def _details_of(store: Store, wanted: Collection[str]) -> dict[str, dict[str, Any]]:
+    """By digest. Others are not looked at: programs ask again and again, and a store may have hundreds."""
+    names = {str(digest): name for name, digest in store.digests().items() if str(digest) in wanted}
+    found: dict[str, dict[str, Any]] = {}
+    for digest, name in names.items():
+        with suppress(ModelNotFound, StoreError):  # gone since, or damaged
+            found[digest] = _details(store.resolve(name))
+    return found
 
 
 _NO_DETAILS: dict[str, Any] = {

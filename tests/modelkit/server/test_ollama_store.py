@@ -123,6 +123,29 @@ def test_what_is_loaded_is_in_ps_until_it_leaves(client: ollama.Client, address:
     assert answer.status_code == 404
 
 
+def test_only_packages_that_are_loaded_are_looked_at_for_ps(
+    client: ollama.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A monitor asks every second, and to list a package its files are read."""
+    opened, whole = list[str](), Store.resolve
+
+    def resolve(store: Store, name: Any) -> Package:
+        opened.append(str(name))
+        return whole(store, name)
+
+    monkeypatch.setattr(Store, "resolve", resolve)
+    monkeypatch.setattr(Store, "packages", lambda _: pytest.fail("all were read"))
+    assert client.ps().models == []
+    assert opened == []
+    client.generate("amy/story:q4", keep_alive="1h")
+    opened.clear()
+    (one,) = client.ps().models
+    assert one.details is not None
+    assert one.details.family == "llama"
+    assert opened == ["amy/story:q4"]
+    client.generate("amy/story:q4", keep_alive=0)
+
+
 def test_what_is_loaded_is_told_where_the_store_cannot_be_read(client: ollama.Client, home: Path) -> None:
     client.generate("amy/story:q4", keep_alive="1h")
     index = home / "store" / "index.json"
