@@ -4,6 +4,7 @@ from modelkit.server.extent import Extent
 from runtime.records import dataclass
 
 MEGA = 1024 * 1024
+SMALL_BODY_BYTES = 64 * 1024  # which are let in as long as there are connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +13,10 @@ class Limits:
 
     body_bytes: int = 16 * MEGA
     """Of the body of one request. Larger: 413."""
+    bodies: int = 16
+    """How many bodies of that size there is memory for, of all requests that come or are answered. What comes
+    beyond that and is more than small (SMALL_BODY_BYTES): 503.
+    """
     body_s: float = 120.0
     """Until a body has come. Longer: 408."""
     depth: int = 96

@@ -53,6 +53,8 @@ class State:
     """Models that were named at start are not loaded yet."""
     draining: bool = False
     """It was told to stop: what runs may end, and nothing new begins."""
+    body_bytes: int = 0
+    """Of all bodies of JSON that come, or whose requests have not ended."""
     underway: set[Stoppable] = field(default_factory=set["Stoppable"])
     """Every request that has a model, or waits for one."""
     arriving: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])

@@ -21,12 +21,12 @@ class Trace:
     path: str
     client: str
     dialect: str = "other"
-    body_bytes: int = 0
-    """Of its JSON."""
     model: str = ""
     """The name of a model that there is, as it was loaded by; "" until one was found."""
     asked: str = ""
     """What the request called that model, which may be another of its names, with adapters behind it."""
+    body_bytes: int = 0
+    """Of its JSON, as far as it has come."""
     status: int = 0
     finish: str = ""
     """"stop", "length", "tool_calls", "cancelled" or "error"."""

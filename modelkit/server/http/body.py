@@ -14,9 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 from modelkit.errors import MalformedFile
 from modelkit.server.calling import check_open
 from modelkit.server.extent import at_most, extent
-from modelkit.server.faults import client_gone, refused
+from modelkit.server.faults import Fault, Refused, client_gone, refused
 from modelkit.server.fields import Fields
-from modelkit.server.limits import Limits
+from modelkit.server.limits import SMALL_BODY_BYTES, Limits
 from modelkit.server.serving import serving_of, trace_of
 from modelkit.source.strict_json import parse_json
 
@@ -79,7 +79,6 @@ async def read_json(request: Request, most_bytes: int | None = None) -> Fields:
     _check_type(request)
     if not data.strip():
         raise refused("invalid_request", "the body is missing, expected a JSON object")
-    trace_of(request).body_bytes = len(data)
     if len(data) <= _QUICK_BYTES:
         value = _parsed(data, limits)
     else:
@@ -109,12 +108,18 @@ def _parsed(data: bytes, limits: Limits) -> Any:
 
 
 async def _collected(request: Request, most: int) -> bytes:
+    """Counted as it comes, until the request has ended (`gate`): what is made of it is kept as long."""
+    serving, trace = serving_of(request), trace_of(request)
+    limits, state = serving.limits, serving.state
     parts: list[bytes] = []
-    size = 0
     async for part in request.stream():
-        size += len(part)
-        if size > most:
+        trace.body_bytes += len(part)
+        state.body_bytes += len(part)
+        if trace.body_bytes > most:
             raise _too_large(most)
+        if trace.body_bytes > SMALL_BODY_BYTES and state.body_bytes > limits.bodies * limits.body_bytes:
+            said = "the server has no memory for another large body; try again when others are answered"
+            raise Refused(Fault("busy", said, retry_after_s=5))
         parts.append(part)
     return b"".join(parts)
 

@@ -16,12 +16,13 @@ import modelkit
 from modelkit.errors import ModelNotFound
 from modelkit.model import Model
 from modelkit.server.extent import Extent
-from modelkit.server.limits import Limits
+from modelkit.server.limits import SMALL_BODY_BYTES, Limits
 from modelkit.server.log import Log
 from modelkit.server.models.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.live_server import Running, connect, raw_request, received, running
+from tests.support.served import wait_until
 from tests.support.tiny import write_model
 
 LIMITS = Limits(
@@ -99,6 +100,29 @@ def test_a_body_without_a_length_is_bounded_too(served: Running) -> None:
         head = b"POST /test/echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         client.sendall(head + b"".join(b"1000\r\n" + b" " * 4096 + b"\r\n" for _ in range(6)))
         assert status(received(client, until=b"\r\n\r\n")) == 413
+
+
+def test_large_bodies_are_bounded_together(tmp_path: Path) -> None:
+    """One that has not come yet counts, and one that is over counts no more."""
+    body = b'{"a": "' + b"x" * (SMALL_BODY_BYTES + 1000) + b'"}'
+    large = raw_request("/test/echo", body)
+    with waiting_server(tmp_path, body_bytes=len(body) + 1000, bodies=1) as here:
+        for _ in range(3):
+            assert status(asked(here, large)) == 200
+        with connect(here.port) as coming:
+            coming.sendall(large[:-10])
+            wait_until(lambda: here.serving.state.body_bytes == len(body) - 10)
+            answer = asked(here, large)
+            assert status(answer) == 503
+            assert b"\r\nretry-after: 5\r\n" in answer
+            assert status(asked(here, raw_request("/test/echo", b'{"a": 1}'))) == 200
+            coming.sendall(large[-10:])
+            assert status(received(coming, until=b"\r\n\r\n")) == 200
+        assert status(asked(here, large)) == 200
+        with connect(here.port) as leaving:
+            leaving.sendall(large[:-10])
+            wait_until(lambda: here.serving.state.body_bytes > 0)
+        wait_until(lambda: here.serving.state.body_bytes == 0)
 
 
 @pytest.mark.parametrize(
