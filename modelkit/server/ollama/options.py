@@ -48,7 +48,11 @@ def read_options(given: Fields | None) -> Options:
         if value is None:
             continue
         if name == "num_ctx" and row:
-            context = int(min(max(2, _whole(row, value)), row.maximum))
+            wanted = _whole(row, value)
+            if wanted < 1:  # which no prompt fits: who sends that means none of its own
+                ignored.append("options.num_ctx")
+            else:
+                context = int(min(max(2, wanted), row.maximum))
         elif row is None or row.at_load:
             ignored.append(f"options.{name}")
         else:

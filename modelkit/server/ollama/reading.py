@@ -6,7 +6,7 @@ from typing import Any
 
 from modelkit.chat.message import Message
 from modelkit.server.faults import refused
-from modelkit.server.fields import Fields
+from modelkit.server.fields import Fields, wrong
 from modelkit.server.ollama.messages import read_messages, read_tools, refuse_media
 from modelkit.server.ollama.options import Options, read_options
 from runtime.records import dataclass
@@ -181,7 +181,7 @@ def _think(body: Fields) -> bool | str | None:
 
 def _ids(body: Fields) -> tuple[int, ...]:
     found = body.items("context", _MOST_CONTEXT)
-    for one in found:
+    for place, one in enumerate(found):
         if type(one) is not int or not 0 <= one < 2**31:
-            raise body.wrong("context", "a list of token ids")
+            raise wrong(f"context[{place}]", one, "a token id")
     return tuple(found)

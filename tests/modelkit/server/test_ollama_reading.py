@@ -72,6 +72,12 @@ def test_options_that_cannot_act_are_named() -> None:
     assert found.ignored == ("options.num_gpu", "options.mirostat", "options.what", "options.num_thread")
 
 
+@pytest.mark.parametrize("wanted", [0, -1, -0.5])
+def test_a_context_of_nothing_is_none_of_its_own(wanted: float) -> None:
+    found = read_options(Fields({"num_ctx": wanted}, "options"))
+    assert (found.context, found.ignored) == (None, ("options.num_ctx",))
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -156,7 +162,7 @@ def test_keep_alive_is_seconds(given: object, seconds: float | None) -> None:
         ({"raw": True, "system": "s"}, "raw mode does not support template, system, or context"),
         ({"raw": True, "context": [1]}, "raw mode does not support"),
         ({"template": "{{ .Prompt }}", "suffix": "s"}, "not by template"),
-        ({"context": [1, -1]}, "context is"),
+        ({"context": [1, -1]}, r"context\[1\] is -1, expected a token id"),
         ({"stream": "yes"}, "stream is 'yes'"),
         ({"model": ""}, "model is required"),
         ({"width": 64}, "makes no pictures"),
