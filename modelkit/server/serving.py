@@ -16,6 +16,7 @@ from modelkit.server.log import Log, PromptLog
 from modelkit.server.metrics import Metrics
 from modelkit.server.models.pool import Pool
 from modelkit.server.trace import Trace
+from modelkit.server.trimming import Trimming
 from modelkit.settings import Settings
 from runtime.records import dataclass
 
@@ -78,6 +79,7 @@ class Serving:
     """Who may ask."""
     log: Log = field(default_factory=Log)
     metrics: Metrics = field(default_factory=Metrics)
+    trimming: Trimming = field(default_factory=Trimming)
     state: State = field(default_factory=State)
     workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(WORKERS, thread_name_prefix="modelkit-request")

@@ -71,6 +71,7 @@ class Gate:
             await worded(dialect, fault, trace)(scope, receive, sending)
         finally:
             self._serving.state.body_bytes -= trace.body_bytes
+            self._serving.trimming.ended(trace.body_bytes)
             if scope["path"] not in self._open and not trace.goes_on:
                 note_ended(self._serving, trace)
         return None
