@@ -264,7 +264,7 @@ class Model(Monitored):
 
         source: the prompt, for a model whose encoder reads it (T5); ids are then the answer's, beginning with
         `start_id`.
-        chunk: process this many tokens per step; by default num_batch.
+        chunk: process at most this many tokens per step; by default num_batch.
         adapters: as in `generate`.
         """
         running = self._open
