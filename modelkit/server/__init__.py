@@ -12,7 +12,7 @@
     trace      what is noted of a request                    log, metrics where that goes at its end
     models/    the loaded ones: names, leases, who stays     health       /livez, /health, /metrics
     access     pure decisions about Host, Origin and keys    limits       what one client may take
-    extent     how much a JSON text holds
+    extent     how much a JSON text holds                trimming     memory after large requests
     http/      sockets, connections, bodies; `gate` is what every request passes
     anthropic/, ollama/, openai/    the dialects of others    own/, page/  this server's own, and its page
 
