@@ -1,6 +1,8 @@
 """An address -> a package in the store: what a room that fetches packages gives, and what they are called."""
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 from modelkit.address import Address, HubAddress, OllamaAddress
@@ -57,6 +59,14 @@ class Foresee(Protocol):
     """Raises what `Make` would refuse of weights that are there by their headers alone; given as that is."""
 
     def __call__(self, recipe: Recipe, store: Store, *, quantize: str | None, access: Access) -> None: ...
+
+
+class Judge(Protocol):
+    """Raises what keeps a package from running here, and gives notes on one that does; given as `Make` is.
+    files: by their paths in the package. hollow: are its weights there by their headers alone?
+    """
+
+    def __call__(self, files: Mapping[str, Path], label: str, *, hollow: bool) -> tuple[str, ...]: ...
 
 
 def name_for(address: Address, quantize: str | None = None) -> Name:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from runtime.models import Described
 
 
+class DraftAlone(PlanError):
+    """A draft that only runs inside its target, where a model was asked for."""
+
+
 def refuse_searched(asked: Quantizing | None, draft: Quantizing | None) -> None:
     """Raise PlanError where formats would be found for weights that are not there before they are written, or
     for a draft of them. asked: of the target.
@@ -135,7 +139,7 @@ def _check_kinds(origin: str, config: Mapping[str, Any], draft: Mapping[str, Any
 
     described = describe(config)
     if runs_inside(described):
-        raise PlanError(
+        raise DraftAlone(
             f"{origin} is a draft that only runs inside its target",
             hint="Name it by DRAFT, and its target by FROM.",
         )

@@ -24,6 +24,7 @@ from modelkit.pack.build import build
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import read_metadata
 from modelkit.pack.prepare import foresee
+from modelkit.pack.runnable import check_runs
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 
@@ -60,7 +61,9 @@ def pull(
     if isinstance(address, RegistryAddress):
         from modelkit.fetch.registry.pull import pull as pull_package  # httpcore2 takes a moment
 
-        pulled = pull_package(address, name, store, access, build, foresee=foresee, quantize=quantize)
+        pulled = pull_package(
+            address, name, store, access, build, foresee=foresee, judge=check_runs, quantize=quantize
+        )
     else:
         recipe = Recipe(from_=Reference(str(address), None, address))
         made = build(recipe, name, store, quantize=quantize, progress=access.listener, access=access)

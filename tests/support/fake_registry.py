@@ -139,6 +139,14 @@ class FakeRegistry(OnThread):
         return sum(1 for one, path, _ in self.log if one == method and part in path)
 
 
+def whole_fetches(registry: FakeRegistry, blob: bytes) -> int:
+    """How often all of a blob was asked for."""
+    return sum(
+        method == "GET" and digest_of(blob) in path and "Range" not in said
+        for method, path, said in registry.log
+    )
+
+
 class Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False

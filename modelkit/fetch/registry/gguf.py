@@ -83,7 +83,7 @@ class Making:
             return
         with TemporaryFolder("pull", "headers of weights") as folder:
             try:
-                paths = {path: self._hollow(folder, path, blob) for path, blob in found.weights.items()}
+                paths = {path: self.hollow(folder, path, blob) for path, blob in found.weights.items()}
             except (FetchError, Unwritable):  # headers cannot be had; the weights still may
                 return
             recipe, access = self._local(found, paths, hollow=True)
@@ -134,7 +134,7 @@ class Making:
         )
         return Recipe(from_=Reference(self.label, None, address)), replace(self.access, here={address: local})
 
-    def _hollow(self, folder: TemporaryFolder, path: str, blob: Blob) -> Path:
+    def hollow(self, folder: TemporaryFolder, path: str, blob: Blob) -> Path:
         """A file with the header of weights in the registry; raises FetchError."""
         registry, repository = self.source.registry, self.source.address.repository
         if not knows_ranges(registry, repository, blob):

@@ -6,14 +6,16 @@ changed but files that the next attempt goes on with.
     GGUF, Ollama's packages                               made into a package by `create`, as FROM does it
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from modelkit.address import RegistryAddress
-from modelkit.errors import FetchError, ModelkitError, StoreError
+from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.ollama import OllamaManifest
-from modelkit.fetch.pull import Foresee, Make, Pulled
+from modelkit.fetch.pull import Foresee, Judge, Make, Pulled
 from modelkit.fetch.registry.client import NotThere, Registry
+from modelkit.fetch.registry.early import judge_early
 from modelkit.fetch.registry.gguf import GgufFiles, Making, pull_ollama
 from modelkit.fetch.registry.kinds import RemotePackage, is_ollama, read_package
 from modelkit.fetch.registry.manifests import Document, get_manifest, model_of, referrers, tags
@@ -21,7 +23,6 @@ from modelkit.fetch.registry.origin import keep_origin
 from modelkit.fetch.registry.source import Source, fetch, open_registry
 from modelkit.fetch.registry.unpack import unpack
 from modelkit.fetch.registry.wire import Limits
-from modelkit.modelfile import Recipe, Reference
 from modelkit.source.gguf.folder import is_gguf
 from modelkit.store.artifact import Artifact, build_artifact, parse_config
 from modelkit.store.canonical import JsonObject, parse_object
@@ -30,6 +31,7 @@ from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest
 from modelkit.store.name import Name
 from modelkit.store.outline import FILE as OUTLINE
 from modelkit.store.store import Store
+from modelkit.store.transaction import Transaction
 
 _TAGS_SHOWN = 10
 
@@ -42,11 +44,13 @@ def pull(
     make: Make,
     *,
     foresee: Foresee | None = None,
+    judge: Judge | None = None,
     quantize: str | None = None,
     limits: Limits | None = None,
 ) -> Pulled:
     """Fetch a package. make: packages what is none yet; foresee: asked before its weights are fetched;
-    quantize: a word of QUANTIZE for it.
+    judge: asked of what is one already, before its weights are fetched and before it gets its name; quantize:
+    a word of QUANTIZE for it.
 
     Raises FetchError, StoreError, and what `create` raises.
     """
@@ -58,7 +62,7 @@ def pull(
         making = Making(source, name, store, access, make, foresee, quantize)
         if address.dialect == "ollama" or is_ollama(document.value):
             return pull_ollama(making, OllamaManifest.parse(document.raw))
-        return _pull_package(making, read_package(document.value))
+        return _pull_package(making, read_package(document.value), judge)
 
 
 def _manifest(registry: Registry, address: RegistryAddress) -> Document:
@@ -78,13 +82,13 @@ def _choices(registry: Registry, address: RegistryAddress) -> str | None:
     return f"Its tags are {', '.join(found[:_TAGS_SHOWN])}{more}." if found else None
 
 
-def _pull_package(making: Making, package: RemotePackage) -> Pulled:
+def _pull_package(making: Making, package: RemotePackage, judge: Judge | None) -> Pulled:
     source, name, store, quantize = making.source, making.name, making.store, making.quantize
     if quantize is not None and not (package.has_archives or any(map(is_gguf, package.files))):
         raise _made_already(source, name)
     with store.begin() as new:
         if not package.has_archives:
-            making.judge(GgufFiles({layer.path: layer.blob for layer in package.layers}), new)
+            _judge_early(making, package, judge, new)
         fetch(source, package.blobs, store, new, making.access)
         config = store.blob_path(package.config.digest).read_bytes()
         files = unpack(package, new, store)
@@ -102,26 +106,30 @@ def _pull_package(making: Making, package: RemotePackage) -> Pulled:
             raise FetchError(f"{source.address} holds no config.json, so it cannot be run here")
         if quantize is not None:
             raise _made_already(source, name)
+        notes = [*package.notes, *_judged(making, files, judge)]
         digest = new.commit(name, artifact)
-    notes = list(package.notes)
     if own is not None:
         keep_origin(store, digest, source.address)
     else:
         there = source.document.blob.digest
         notes.append(f"its files are stored in a manifest of modelkit's; there it is {there}")
-    return Pulled(name, digest, artifact.size_bytes, (*notes, *_unfit(making), *_signatures(source)))
+    return Pulled(name, digest, artifact.size_bytes, (*notes, *_signatures(source)))
 
 
-def _unfit(making: Making) -> list[str]:
-    """That the package cannot run here, where that is so: it may be for another machine, and is kept."""
-    if making.foresee is None:
-        return []
-    recipe = Recipe(from_=Reference(str(making.name), None))
-    try:
-        making.foresee(recipe, making.store, quantize=None, access=Access(offline=True))
-    except ModelkitError as error:
-        return [f"it does not run here: {error.message}"]
-    return []
+def _judge_early(making: Making, package: RemotePackage, judge: Judge | None, new: Transaction) -> None:
+    """Raise what is refused of a package of plain files before its weights are fetched."""
+    if any(map(is_gguf, package.files)):
+        making.judge(GgufFiles({layer.path: layer.blob for layer in package.layers}), new)
+    elif judge is not None and OUTLINE not in package.files:
+        judge_early(making, package.layers, judge, new)
+
+
+def _judged(making: Making, files: Mapping[str, Blob], judge: Judge | None) -> tuple[str, ...]:
+    """Notes on a package that is here and may get its name. Raises what keeps it from running."""
+    if judge is None:
+        return ()
+    paths = {path: making.store.blob_path(blob.digest) for path, blob in files.items()}
+    return judge(paths, making.label, hollow=False)
 
 
 def _made_already(source: Source, name: Name) -> FetchError:

@@ -19,7 +19,7 @@ from modelkit.store import Digest, Name, Store
 from tests.modelkit.fetch.conftest import QUICK, at, pull
 from tests.modelkit.store.packages import blobs_on_disk
 from tests.support import gguf_llama
-from tests.support.fake_registry import Call, FakeRegistry, digest_of
+from tests.support.fake_registry import Call, FakeRegistry, digest_of, whole_fetches
 
 NAME = Name.parse("back")
 MODEL = b"GGUF" + bytes(9999)
@@ -189,10 +189,6 @@ def test_a_model_in_gguf_is_packaged(store: Store, registry: FakeRegistry) -> No
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No weights are so small that they are fetched unseen."""
     monkeypatch.setattr("modelkit.fetch.registry.gguf.MOMENT_BYTES", 0)
-
-
-def whole_fetches(registry: FakeRegistry, model: bytes) -> int:
-    return sum(digest_of(model) in path and "Range" not in said for _, path, said in registry.log)
 
 
 @pytest.mark.usefixtures("at_once")
