@@ -19,6 +19,7 @@ from modelkit.errors import ModelkitError
 from modelkit.python_faults import os_reason
 from modelkit.server.in_parts import in_parts
 from modelkit.server.trace import Trace
+from modelkit.store.layout import refuse_inside
 
 if TYPE_CHECKING:
     from modelkit.model import Model
@@ -76,6 +77,7 @@ class PromptLog:
     """
 
     def __init__(self, path: Path) -> None:
+        refuse_inside(path)
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
             number = os.open(path, flags, 0o600)

@@ -20,6 +20,7 @@ from modelkit.errors import StoreError
 from modelkit.progress import Advance
 from modelkit.store.digest import Blob
 from modelkit.store.disk import chunks, hard_link, nearest, open_plain, require_space, storing, write_all
+from modelkit.store.layout import refuse_inside
 from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from runtime.records import dataclass
@@ -87,7 +88,8 @@ def export_package(
 
 
 def refuse_place(folder: Path) -> None:
-    """Raise StoreError where no folder can be."""
+    """Raise StoreError where no folder can be, or none of the user's."""
+    refuse_inside(folder)
     for place in (folder, *folder.parents):
         if place.is_symlink() and not place.exists():
             raise StoreError(f"{place} is a link to {place.readlink()}, which is not there")

@@ -32,6 +32,7 @@ from modelkit.store.index import INDEX_LIMIT_BYTES, Index
 from modelkit.store.lock import locked, locked_for_reading
 
 _VERSION = {"imageLayoutVersion": "1.0.0"}
+_MARK = "oci-layout"
 
 
 class Layout:
@@ -130,10 +131,10 @@ class Layout:
             self.write_index(Index(()))
         sync_folder(self.root.parent)
         sync_folder(self.blobs.parent)
-        replace(self.root / "oci-layout", canonical(_VERSION), self.temp_path())
+        replace(self.root / _MARK, canonical(_VERSION), self.temp_path())
 
     def _is_layout(self) -> bool:
-        path = self.root / "oci-layout"
+        path = self.root / _MARK
         try:
             raw = read_small(path, 4096)
         except FileNotFoundError:
@@ -180,6 +181,19 @@ class Layout:
     def _guarded(self, lock: AbstractContextManager[None]) -> Generator[None]:
         with storing(self.root), lock:
             yield
+
+
+def refuse_inside(place: Path) -> None:
+    """Raise StoreError for a place of the user's choice within a layout: what lies there and is not the
+    layout's own is cleared away, or taken for damage.
+    """
+    real = Path(os.path.realpath(place))  # where `resolve` raises for links in a circle
+    for folder in (real, *real.parents):
+        if os.path.isfile(folder / _MARK):
+            raise StoreError(
+                f"{place} is within {folder}, where models are stored: no other file may be there",
+                hint="Name a place outside of it.",
+            )
 
 
 def _make_folders(path: Path) -> None:

@@ -11,6 +11,7 @@ from secrets import token_hex
 from modelkit.errors import ModelkitError
 from modelkit.python_faults import os_reason, unread
 from modelkit.server.access import LOOPBACK
+from modelkit.store.layout import refuse_inside
 from runtime.records import dataclass
 
 _BACKLOG = 512
@@ -96,6 +97,7 @@ def _what_to_do(error: OSError | UnicodeError) -> str | None:
 
 
 def _listen_at_path(path: Path) -> socket.socket:
+    refuse_inside(path)
     # Under another name first: nobody reaches it before its mode is set.
     hidden = path.with_name(f".{path.name}.{token_hex(4)}")
     listener: socket.socket | None = None

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from modelkit.errors import ModelNotFound, StoreError
+from modelkit.pack.gguf.writing import refuse_taken
+from modelkit.server.http.place import Place, listen
+from modelkit.server.log import PromptLog
 from modelkit.store import Exported, Store
+from modelkit.store.export import write_folder
 from tests.modelkit.store.packages import TREE, blobs_on_disk, put
 
 
@@ -79,6 +83,24 @@ def test_a_folder_with_anything_else_is_left_alone(store: Store, tmp_path: Path,
     with pytest.raises(StoreError, match="is not empty"):
         store.export("story", tmp_path / "out")
     assert tree(tmp_path / "out") == {other: b'{"model_type":"other"}'}
+
+
+@pytest.mark.parametrize("place", ["", "new", "blobs/sha256", "../link/ingest/a/b"])
+def test_nothing_of_the_users_goes_into_a_store(store: Store, tmp_path: Path, place: str):
+    put(store, "story")
+    (store.root.parent / "link").symlink_to(store.root)
+    before = tree(store.root)
+    with pytest.raises(StoreError, match="where models are stored: no other file may be there"):
+        store.export("story", store.root / place)
+    with pytest.raises(StoreError, match="where models are stored"):
+        write_folder({"adapter_config.json": b"{}"}, store.root / place)
+    with pytest.raises(StoreError, match="where models are stored"):
+        refuse_taken(store.root / place / "story.gguf")
+    with pytest.raises(StoreError, match="where models are stored"):
+        PromptLog(store.root / place / "index.json")
+    with pytest.raises(StoreError, match="where models are stored"):
+        listen(Place(uds=store.root / place / "socket"))
+    assert tree(store.root) == before
 
 
 def test_an_export_follows_no_link_inside_its_folder(store: Store, tmp_path: Path):
