@@ -6,6 +6,7 @@ What is not understood is refused by name: an architecture, a key that may chang
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from modelkit.display import shown
@@ -88,9 +89,16 @@ def _name(metadata: Mapping[str, Any], label: str) -> str:
     if name not in NAMES:
         raise UnsupportedSource(
             f"{label} has the architecture `{shown(name)}`, which modelkit does not run",
-            hint=f"It reads {', '.join(sorted(NAMES))}.",
+            hint=_which(name),
         )
     return name
+
+
+def _which(name: str) -> str:
+    """Where the names are listed that a file may have for its architecture, and those that are much like it."""
+    near = get_close_matches(name[:80], sorted(NAMES), 3)
+    alike = f"Names like it that are read: {', '.join(near)}. " if near else ""
+    return f"{alike}docs/import.md lists all {len(NAMES)}, under `Architectures of GGUF`."
 
 
 def _read_common(file: Reading, metadata: Mapping[str, Any], row: Architecture) -> None:

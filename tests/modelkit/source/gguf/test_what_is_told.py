@@ -25,10 +25,16 @@ def _changed(name: str, **changes: Any) -> Any:
     return read(metadata, reference.shapes, reference.exported, "model.gguf")
 
 
-def test_an_unknown_architecture_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(UnsupportedSource, match="`zebra`") as caught:
-        _changed("llama", general__architecture="zebra")
-    assert all(name in str(caught.value.hint) for name in NAMES)
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("lama", r"read: llama, .*\. docs/import\.md lists"), ("zzz", r"^docs/import\.md lists")],
+)
+def test_an_unknown_architecture_is_refused_with_those_that_are_like_it(name: str, said: str) -> None:
+    with pytest.raises(UnsupportedSource, match=f"`{name}`, which") as caught:
+        _changed("llama", general__architecture=name)
+    assert re.search(said, caught.value.hint or "")
+    assert len(caught.value.hint or "") < 150
+    assert f"all {len(NAMES)}, under `Architectures of GGUF`" in (caught.value.hint or "")
 
 
 def test_a_key_that_nothing_reads_is_refused_by_name() -> None:
