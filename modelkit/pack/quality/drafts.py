@@ -62,7 +62,7 @@ def fastest(part: Part, target: Part, asked: Quantizing, ready: "Ready", progres
         matrices=matrices(plan, {}),
         pair={"chosen": best["format"], "depth": best["depth"], "speed": best["speed"], "offers": offers},
     )
-    return Found(plan, _choices(plan), {}, report)
+    return Found(replace(plan, format=None), _choices(plan), {}, report)  # nobody has asked for this one
 
 
 def _plan(part: Part, name: str) -> Plan:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
 from modelkit.pack.planning.planned import Plan
+from modelkit.pack.quality.options import KEEP
 from modelkit.store.canonical import canonical
 from runtime.records import dataclass
 
@@ -97,15 +98,23 @@ def matrices(decided: Plan, costs: Mapping[str, float]) -> tuple[Row, ...]:
 
 
 def notes_of(files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """What the reports among a package's files, by their paths in it, warn of. Of a draft whose formats make
-    the pair fastest nothing: what it costs in predictions is counted there.
+    """What the reports among a package's files, by their paths in it, say that a user should know. Of a draft
+    whose format makes the pair fastest this is what was chosen: what it costs in predictions is counted there.
     """
     said: list[str] = []
     for whose, path in (("", FILE), ("draft: ", f"draft/{FILE}")):
         report = json.loads(files.get(path, b"{}"))
-        found = [] if "pair" in report else warnings(report)
+        found = [_chosen(report["pair"])] if "pair" in report else warnings(report)
         said += [f"{whose}{'; '.join(found)} (modelkit show --quality)"] if found else []
     return tuple(said)
+
+
+def _chosen(pair: Mapping[str, Any]) -> str:
+    """How a draft is stored, and what that promises."""
+    how = "it stays as it is" if pair["chosen"] == KEEP else f"auto chose {pair['chosen']} for it"
+    if pair["speed"] <= 1:
+        return f"{how}; in no format that was tried is it expected to make the target faster"
+    return f"{how}, the fastest of the formats tried: {pair['speed']:.2f} times the target alone is expected"
 
 
 def warnings(report: Mapping[str, Any]) -> list[str]:

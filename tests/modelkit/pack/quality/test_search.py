@@ -235,10 +235,25 @@ def test_at_equal_bits_it_beats_one_format_for_all(create: Run, home: Path) -> N
 def test_a_poor_model_is_warned_of(held: dict[str, float]) -> None:
     assert len(warnings({"held_out": held})) == 1
     own = json.dumps({"held_out": held}).encode()
-    fast = json.dumps({"held_out": held, "pair": {}}).encode()
     said = notes_of({"quality.json": own, "draft/quality.json": own})
     assert [one.startswith("draft: ") for one in said] == [False, True]
-    assert notes_of({"draft/quality.json": fast}) == ()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "speed", "said"),
+    [
+        ("q6", 1.3, "auto chose q6 for it, the fastest of the formats tried: 1.30 times the target alone"),
+        ("keep", 1.3, "it stays as it is, the fastest"),
+        ("q4", 1.0, "in no format that was tried is it expected to make the target faster"),
+    ],
+)
+def test_of_a_draft_is_told_what_was_chosen_and_not_what_it_costs(
+    chosen: str, speed: float, said: str
+) -> None:
+    fast = {"held_out": {"kl": 0.2, "same_top": 0.8}, "pair": {"chosen": chosen, "speed": speed}}
+    (note,) = notes_of({"draft/quality.json": json.dumps(fast).encode()})
+    assert said in note
+    assert "likeliest" not in note
 
 
 @pytest.mark.parametrize("change", [{"version": 2}, {"matrices": [1]}, {"held_out": {}}, {"size_bytes": "x"}])
@@ -302,7 +317,11 @@ def test_learned_twice_is_the_same(create: Run, home: Path, monkeypatch: pytest.
 
 
 def test_a_drafts_format_is_that_of_the_fastest_pair(create: Run, home: Path) -> None:
+    (home / "Modelfile").write_text("FROM ./target\nDRAFT ./draft\nQUANTIZE draft auto\n")
+    first = CliRunner().invoke(cli, ["create", "x", "-f", str(home / "Modelfile")], catch_exceptions=False)
+    assert "asked for" not in first.output
     made = json.loads(create("x", "DRAFT ./draft", "QUANTIZE draft auto").stdout)
+    assert made["digest"][7:19] in first.output
     kept = json.loads(Store(home / "home").resolve("x").files["draft/quality.json"].read_bytes())
     offers = {one["format"]: one for one in kept["pair"]["offers"]}
     assert kept["pair"]["speed"] == max(one["speed"] for one in offers.values())
@@ -313,6 +332,12 @@ def test_a_drafts_format_is_that_of_the_fastest_pair(create: Run, home: Path) ->
     assert "QUANTIZE draft auto" in CliRunner().invoke(cli, ["show", "x", "--modelfile"]).stdout
     again = json.loads(create("x", "DRAFT ./draft", "QUANTIZE draft auto", "SYSTEM Hi").stdout)
     assert (again["draft"], again["converted"]) == (made["draft"], False)
+    chosen, speed = kept["pair"]["chosen"], kept["pair"]["speed"]
+    said = (
+        f"draft: auto chose {chosen} for it, the fastest of the formats tried: {speed:.2f} times the target"
+    )
+    assert [sum(note.startswith(said) for note in one["notes"]) for one in (made, again)] == [1, 1]
+    assert said in first.output.replace("\n", " ")
 
 
 def test_one_format_for_all_is_taken_where_it_predicts_better(
