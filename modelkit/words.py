@@ -64,6 +64,8 @@ _SCHEMA = "--format @FILE or --format with the schema itself"
 _UNASKED = "nothing is asked before a package is removed"
 _WRAPPED = "answers are wrapped on terminals only: modelkit run NAME PROMPT | cat"
 
+_GGUF = "a name that ends in .gguf makes one file: modelkit export NAME FILE.gguf"
+
 # For what is not a parameter. A parameter's name as an option (--temperature, --top-p) needs no row, nor does
 # any word of PARAMETERS.
 OPTIONS: tuple[Word, ...] = (
@@ -108,11 +110,37 @@ OPTIONS: tuple[Word, ...] = (
         "a file is made of a package: modelkit export NAME FILE.gguf",
         "create",
     ),
+    Word("--draft", "DRAFT", "various", _DRAFT, "create"),
+    Word("--adapter", "ADAPTER", "various", _ADAPTER, "create"),
+    Word("--system", "SYSTEM", "various", "SYSTEM in the Modelfile", "create"),
+    Word("--template", "TEMPLATE", "various", "TEMPLATE in the Modelfile", "create"),
+    Word("--gguf", "FILE.gguf", "various", _GGUF, "export"),
     Word("--outtype", "-q bf16", "llama.cpp", "", "create"),
     Word("--dtype", "-q bf16", "mlx-lm", "", "create"),
     Word("-f", "", "various", _UNASKED, "rm"),
     Word("--force", "", "various", _UNASKED, "rm"),
 )
+
+# By command: what somebody may mean who gives it an argument too many.
+BEYOND = {
+    "create": f"{_MADE_OF[:1].upper()}{_MADE_OF[1:]}; -f FILE names another Modelfile",
+    "pull": "--name NAME gives the package another name",
+    "prune": "`modelkit rm NAME` removes a package",
+    "login": "The user's name goes to -u",
+    "export": "Each package goes to a place of its own",
+    "stop": "Each model is unloaded by itself",
+    "load": "Each model is loaded by itself",
+}
+
+# By argument: what it is, for somebody who left it out.
+MISSING = {
+    "NAME": "`modelkit list` lists the packages in the store",
+    "ADDRESS": "such as hf.co/OWNER/MODEL, to pull, or oci://HOST/REPOSITORY:TAG",
+    "HOST": "that of a registry, such as registry.example.org",
+    "DIR|FILE.gguf": "a new folder, or a file for llama.cpp",
+    "B": "a second model to compare A with",
+    "TARGET": "a second name for the package",
+}
 
 PARAMETERS: tuple[Word, ...] = (
     Word("max_tokens", "num_predict", "mlx-lm, OpenAI"),

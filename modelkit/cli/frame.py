@@ -37,10 +37,18 @@ class HelpFormatter(click.HelpFormatter):
 class Context(click.Context):
     formatter_class = HelpFormatter
 
+    def invoke(self, callback: Any, /, *arguments: Any, **values: Any) -> Any:
+        if self.args and not isinstance(self.command, click.Group):
+            from modelkit.cli.suggest import unexpected_argument
+
+            raise WrongUsage(unexpected_argument(self.args[0], self), self)
+        return super().invoke(callback, *arguments, **values)
+
 
 def shown_well(command: click.Command) -> click.Command:
-    """The same, whose help fits its terminal."""
+    """The same, whose help fits its terminal, and which says what to do about an argument too many."""
     command.context_class = Context
+    command.allow_extra_args = True  # of click, which refuses them without a word about what is meant
     return command
 
 

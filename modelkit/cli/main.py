@@ -156,6 +156,10 @@ def _worded(error: click.UsageError, ctx: click.Context) -> click.UsageError:
         from modelkit.cli.suggest import unknown_option
 
         return WrongUsage(unknown_option(error.option_name, ctx.meta[_TYPED], error.ctx), error.ctx)
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
+        from modelkit.cli.suggest import missing_argument
+
+        return WrongUsage(missing_argument(error.param.human_readable_name), error.ctx)
     return WrongUsage.of(error)
 
 

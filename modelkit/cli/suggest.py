@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import click
 
 from modelkit import words
+from modelkit.display import shown
 from modelkit.modelfile import PARAMETERS, REFUSED
 
 _CLOSE = 0.65
@@ -51,6 +52,22 @@ def unknown_option(option: str, arguments: Sequence[str], ctx: click.Context | N
         return f"{said}. Did you mean {_or(close)}?"
     near = difflib.get_close_matches(typed.lstrip("-").replace("-", "_"), PARAMETERS, n=1, cutoff=0.75)
     return f"{said}. {_place_of_parameters(f'{near[0]}={value or _VALUE}', command)}" if near else f"{said}."
+
+
+def unexpected_argument(text: str, ctx: click.Context) -> str:
+    """About an argument that is one too many. ctx: of the command that was called."""
+    command = ctx.command
+    wanted = [one for one in command.params if isinstance(one, click.Argument)]
+    takes = " and ".join(one.human_readable_name for one in wanted) or "none"
+    said = f"There is one argument too many, '{shown(text)}': `{ctx.command_path}` takes {takes}"
+    hint = words.BEYOND.get(command.name or "")
+    return f"{said}. {hint}." if hint else f"{said}."
+
+
+def missing_argument(name: str) -> str:
+    """About an argument that was left out."""
+    hint = words.MISSING.get(name)
+    return f"{name} is missing: {hint}." if hint else f"{name} is missing."
 
 
 _VALUE = "VALUE"

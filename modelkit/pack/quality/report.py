@@ -99,7 +99,7 @@ def matrices(decided: Plan, costs: Mapping[str, float]) -> tuple[Row, ...]:
 
 def notes_of(files: Mapping[str, bytes]) -> tuple[str, ...]:
     """What the reports among a package's files, by their paths in it, say that a user should know. Of a draft
-    whose format makes the pair fastest this is what was chosen: what it costs in predictions is counted there.
+    whose format makes the pair fastest this is what was chosen: what it costs in predictions counts there.
     """
     said: list[str] = []
     for whose, path in (("", FILE), ("draft: ", f"draft/{FILE}")):

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from importlib import import_module
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -102,6 +103,52 @@ def test_an_option_is_answered_for_its_command(typed: tuple[str, ...], words: st
     assert words in modelkit(*typed).stderr
 
 
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (
+            ("create", "story", "./folder"),
+            "too many, './folder': `cli create` takes NAME. What a",
+        ),
+        (("create", "story", "./folder"), "-f FILE names another Modelfile."),
+        (("pull", "hf.co/a/b", "story"), "--name NAME gives"),
+        (("prune", "story"), "`cli prune` takes none. `modelkit rm NAME`"),
+        (("compare", "a", "b", "c"), "'c': `cli compare` takes A and B."),
+        (("cache", "show", "a", "b"), "`cli cache show` takes NAME."),
+    ],
+)
+def test_an_argument_too_many(typed: tuple[str, ...], words: str, modelkit: Run) -> None:
+    result = modelkit(*typed)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (("run",), "Error: NAME is missing: `modelkit list` lists"),
+        (("export", "story"), "Error: DIR|FILE.gguf is missing: a new folder"),
+        (("cp", "story"), "Error: TARGET is missing: a second name"),
+    ],
+)
+def test_an_argument_too_few(typed: tuple[str, ...], words: str, modelkit: Run) -> None:
+    result = modelkit(*typed)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+
+
+def test_every_hint_is_about_an_argument_that_exists() -> None:
+    found = {name: import_module(module).command for name, (module, _) in COMMANDS.items()}
+    named = {
+        one.human_readable_name
+        for command in found.values()
+        for one in command.params
+        if isinstance(one, click.Argument)
+    }
+    assert set(words.BEYOND) <= set(found)
+    assert set(words.MISSING) <= named
+
+
 def test_where_there_is_no_p_the_modelfile_is_the_place(modelkit: Run) -> None:
     assert "PARAMETER temperature 0" in modelkit("create", "--temperature", "0").stderr
 
@@ -150,6 +197,7 @@ def test_every_word_points_at_something_that_exists() -> None:
 
 def test_sentences_name_commands_that_exist() -> None:
     said = " ".join(word.instead for table in TABLES for word in table)
+    said += " ".join((*words.BEYOND.values(), *words.MISSING.values()))
     named = set(re.findall(r"modelkit ([a-z]+)\b", said)) - {"run"}
     assert named <= set(COMMANDS)
 
