@@ -76,6 +76,9 @@ class Checkpoint:
     every: int = 0
     """Number of experts for which a stack of gates and ups has rows, some of which may have no matrices in
     files; 0: only those that have."""
+    repeated: str = ""
+    """A module that transformers' class has in every layer that runs it, though its weights are those of the
+    first (`borrows`)."""
     inside: tuple[str, str] = ("model.language_model.", "")
     """In a wrapper: transformers 5's prefixes of the text model's names, and of the head's."""
     towers: Towers = Towers()  # frozen

@@ -18,6 +18,7 @@ from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
 from runtime.cpu.stated import AppendInput, AttentionParts, FeedForwardParts, ReadAppended, UpdateAppended
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder_config import DecoderConfig, read_shape
 from runtime.models.experts import Weights
@@ -425,4 +426,11 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return with_filters({name: array for name, array in named.items() if not name.startswith(repeats)})
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=RATES)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    wide=RATES,
+    checkpoint=always(Checkpoint(repeated="shared_transformer")),
+)

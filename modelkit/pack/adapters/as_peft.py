@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.pack.adapters.fused import unpacked
 from modelkit.pack.adapters.given import HEAD_WEIGHT, Given, as_it_is, folder_files
 from modelkit.pack.adapters.peft_names import called, in_transformers
+from modelkit.pack.adapters.repeated import told_for_every_use
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.adapters.peft import CONFIG, PREFIX, TOKENS, WEIGHTS
 from modelkit.source.tensor import TensorInfo
@@ -99,6 +100,8 @@ def _told(given: Given) -> _Told:
             told.rows[name] = brought.rows[parameter]
     if given.table is not None:
         _tell_head(given, told)
+    told.pairs = told_for_every_use(told.pairs, given.described)
+    told.whole = told_for_every_use(told.whole, given.described)
     return told
 
 
