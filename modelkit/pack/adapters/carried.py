@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelkit.display import shown
 from modelkit.errors import PlanError
 from modelkit.pack.adapters.stored import CONFIG, FOLDER, WEIGHTS, StoredAdapter, config_bytes, weights_bytes
 from modelkit.pack.metadata import AdapterFacts, Metadata
@@ -223,7 +224,7 @@ def carried_notes(adapters: tuple[Carried, ...], base: str) -> Iterator[str]:
         if one.placement is not None:
             yield from (f"adapter {one.name}: {note}" for note in one.placement.source.notes)
             if one.base and _last(one.base) != _last(base):
-                yield f"adapter {one.name} says that it was trained on {one.base:.200}"
+                yield f"adapter {one.name} says that it was trained on {shown(one.base)}"
 
 
 def _last(name: str) -> str:

@@ -82,9 +82,9 @@ def test_adapters_keep_their_order_and_names(folder: Path) -> None:
 
 @pytest.mark.parametrize("fuse", [False, True])
 def test_what_an_adapter_says_is_told_whether_it_is_fused_or_not(fuse: bool, folder: Path) -> None:
-    write_peft(folder / "style", TENSORS, base_model_name_or_path="org/other")
+    write_peft(folder / "style", TENSORS, base_model_name_or_path="org/other\033[2J")
     made = create(folder, "FROM ./model\nADAPTER ./style\n", fuse_adapters=fuse)
-    assert any("was trained on org/other" in note for note in made.notes)
+    assert any("was trained on org/other\\x1b[2J" in note for note in made.notes)
 
 
 def test_what_is_for_images_is_left_out_and_told(tmp_path: Path) -> None:
