@@ -21,9 +21,17 @@ CONFIG = "config.json"
 
 
 class Change(Protocol):
-    """What goes into stored tensors while they are converted (`adapters.fusing.Fusion`)."""
+    """What goes into stored tensors while they are converted (`adapters.fusion.Fusion`)."""
 
     def touches(self, piece: Piece) -> bool: ...
+
+    def to_measure(self, piece: Piece) -> bool:
+        """Has `measure` to see all rows of this tensor before any is changed?"""
+        ...
+
+    def measure(self, piece: Piece, values: "mx.array") -> None:
+        """values: as for `apply`. Each row once, and by one thread."""
+        ...
 
     def apply(self, piece: Piece, values: "mx.array") -> "mx.array":
         """values: the piece's rows [rows, C] (a vector's as one row) -> those that are written, float32."""

@@ -154,6 +154,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "codegen_fused": ("codegen", {"r": 2, "target_modules": ["qkv_proj", "out_proj"]}),
     "falcon_grouped": ("falcon_40b", {"r": 2, "target_modules": ["query_key_value", "dense"]}),
     "olmo_hybrid_joined": ("olmo_hybrid", {"r": 2, "target_modules": ["q_proj", "v_proj"]}),
+    "llama_dora_table": (
+        "llama",
+        {"r": 2, "use_dora": True, "target_modules": ["embed_tokens", "v_proj"]},
+    ),
     "zamba2_shared": (
         "zamba2",
         {"r": 2, "target_modules": ["q_proj", "o_proj", "gate_up_proj", "in_proj"]},

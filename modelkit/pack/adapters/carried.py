@@ -102,17 +102,6 @@ class Carried:
         return self.placement.parameters if self.placement else set()
 
     @property
-    def magnitudes(self) -> set[str]:
-        """Modules that DoRA gives their norms."""
-        if self.stored is not None:
-            names = (tensor.name for tensor in self.stored.header.tensors)
-            return {
-                name.removesuffix(".lora_magnitude") for name in names if name.endswith(".lora_magnitude")
-            }
-        placed = self.placement.placed if self.placement else ()
-        return {one.module for one in placed if any(pair.magnitude for pair in one.pairs)}
-
-    @property
     def unties(self) -> bool:
         """Does it say one thing of the embedding and another of a head that is tied to it?"""
         one = self.stored or self.placement

@@ -21,7 +21,8 @@ from runtime.models import Described, describe
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
-    from modelkit.pack.adapters.fusing import Fusion, Ways
+    from modelkit.pack.adapters.fusing import Ways
+    from modelkit.pack.adapters.fusion import Fusion
     from modelkit.pack.adapters.own_head import OwnHead
 
 
@@ -39,7 +40,7 @@ class Fused:
     """Of a checkpoint whose head was its embedding, and that they tell apart."""
 
     def load(self) -> "Fusion":
-        from modelkit.pack.adapters.fusing import Fusion
+        from modelkit.pack.adapters.fusion import Fusion
 
         ranks = [one.load(self.described) for one in self.adapters]
         return Fusion(self.ways, [self.head.ranks(one) for one in ranks] if self.head else ranks)
@@ -70,7 +71,6 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
     known = ways(described, unpacked(source), changed)
     if isinstance(source.kind, GgufWeights):
         known = in_file(known, source.kind)
-    _refuse_magnitudes(known, adapters)
     format_, plain = (asked.format, asked.plain) if asked else (None, False)
     part = decide(
         source,
@@ -96,16 +96,6 @@ def _refuse_unmoved(source: Source, adapters: tuple[Carried, ...]) -> None:
             f"{source.inventory.origin} has its experts in blocks of MXFP4, which have to be moved before "
             "they change",
             hint="Make a package of it first, then one FROM that; or leave --fuse-adapters out.",
-        )
-
-
-def _refuse_magnitudes(known: "Ways", adapters: tuple[Carried, ...]) -> None:
-    """Of tables: their rows are what is looked up, and a magnitude belongs to a column."""
-    twisted = sorted(known.tables & {f"{module}.weight" for one in adapters for module in one.magnitudes})
-    if twisted:
-        raise PlanError(
-            f"the adapter has magnitudes for the columns of {twisted[0]}, which are not fused",
-            hint="Leave --fuse-adapters out: run time adds them.",
         )
 
 

@@ -1,18 +1,15 @@
-"""Adapters fused into the weights of a checkpoint, while these are written and before they are quantized.
+"""Where adapters act that are fused into the weights of a checkpoint (`fusion` has the numbers).
 
 What an adapter changes is known by the network's names; where the rows of a stored tensor arrive in the
-network is the family's own word (`runtime.models.passage`). So each stored row is taken to where it is
-computed with, changed there (`runtime.nn.fused_pairs` is the definition), and taken back: renaming, cutting,
-stacking and scaling undone. float32 throughout; the result is rounded once, to the float type that is asked
-for, else the checkpoint's own.
+network is the family's own word (`runtime.models.passage`). So each stored row is known by where it is
+computed with, whatever was renamed, cut, stacked and scaled on the way.
 
-Dimensions: R rows, C columns, r the rank, E experts.
+Dimensions: R rows, C columns.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,16 +19,12 @@ from modelkit.pack.adapters.place import head_beside, kinds_of
 from modelkit.pack.planning.experts import input_first_owners
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.matrix import stored_input_first
-from modelkit.pack.planning.slabs import Coded, Columns, Factor, Joined, Order, Piece
 from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
 from runtime.models import Described
 from runtime.models.passage import Arrival, Form, by_numbers, parameters, trace
-from runtime.nn.low_rank import HEAD, LowRank, LowRanks
+from runtime.nn.low_rank import HEAD
 from runtime.records import dataclass
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +134,7 @@ def _enter(
     flat = arrival.source.reshape(-1)
     here = np.arange(flat.size)
     for number, name in enumerate(arrival.sources):
-        count = _rows(name, shapes[name])
+        count = rows_of(name, shapes[name])
         way = found.get(name)
         if way is None:
             way = found[name] = _nowhere(count)
@@ -156,7 +149,8 @@ def _nowhere(count: int) -> Way:
     return Way(np.full(count, -1, np.int32), np.zeros(count, np.int64), np.ones(count, np.float32), zeros)
 
 
-def _rows(name: str, shape: tuple[int, ...]) -> int:
+def rows_of(name: str, shape: tuple[int, ...]) -> int:
+    """The rows of a tensor of that shape; a vector's are its numbers."""
     return math.prod(shape if by_numbers(name, shape) else shape[:-1])
 
 
@@ -178,118 +172,3 @@ def _output_first(inventory: Inventory) -> dict[str, tuple[int, ...]]:
 def _form(shapes: Mapping[str, tuple[int, ...]]) -> Form:
     filters = [shape for name, shape in shapes.items() if "conv" in name and len(shape) == 3]
     return "mlx" if filters and all(shape[-1] == 1 < shape[1] for shape in filters) else "published"
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """A LowRank's numbers, float32, its scale in `up` and `bias`."""
-
-    down: np.ndarray
-    up: np.ndarray
-    magnitude: np.ndarray | None
-    bias: np.ndarray | None
-
-    @classmethod
-    def of(cls, pair: LowRank) -> "_Pair":
-        scale = np.float32(pair.scale)
-        magnitude = None if pair.magnitude is None else _floats(pair.magnitude).reshape(-1)
-        bias = None if pair.bias is None else _floats(pair.bias) * scale
-        return cls(_floats(pair.down), _floats(pair.up) * scale, magnitude, bias)
-
-
-class Fusion:
-    """The adapters' numbers, by parameter of the network, ready to change rows of stored tensors. All are
-    read when it is made, so that any thread may ask.
-    """
-
-    def __init__(self, known: Ways, adapters: Sequence[LowRanks]) -> None:
-        self._ways = known
-        self._pairs: dict[str, list[_Pair]] = {}
-        self._whole: dict[str, np.ndarray] = {}
-        self._rows: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-        for adapter in adapters:
-            for module, pair in adapter.pairs.items():
-                self._pairs.setdefault(module, []).append(_Pair.of(pair))
-            self._whole |= {name: _floats(array) for name, array in adapter.whole.items()}
-            for name, rows in adapter.rows.items():
-                self._rows.setdefault(name, []).append((np.array(rows.ids), _floats(rows.values)))
-
-    def touches(self, piece: Piece) -> bool:
-        return piece.name in self._ways.of
-
-    def apply(self, piece: Piece, values: "mx.array") -> "mx.array":
-        """values: the piece's rows [rows, C] (a vector's as one row) -> those that are written, float32."""
-        import mlx.core as mx
-
-        way = self._ways.of[piece.name]
-        ids = _ids(piece, way)
-        given = np.array(values.astype(mx.float32))
-        rows = given.reshape(ids.size, -1)
-        fused = rows.copy()
-        for place in np.unique(way.parameter[ids]):
-            if place >= 0:
-                mine = way.parameter[ids] == place
-                times, plus = way.times[ids][mine][:, None], way.plus[ids][mine][:, None]
-                there = self._changed(int(place), way.row[ids][mine], rows[mine] * times + plus)
-                fused[mine] = (there - plus) / times
-        return mx.array(fused.reshape(given.shape))
-
-    def _changed(self, place: int, row: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """These rows of a parameter of the network as all adapters together have them."""
-        name, shape = self._ways.parameters[place], self._ways.shapes[place]
-        base = self._replaced(name, shape, row, own)
-        module, _, leaf = name.rpartition(".")
-        total = base.copy()
-        for pair in self._pairs.get(module, ()):
-            if leaf == "bias" and pair.bias is not None:
-                total += pair.bias[row][:, None]
-            elif leaf == "weight" and name in self._ways.tables:
-                total += pair.down[row] @ pair.up
-            elif leaf == "weight":
-                total += _with_pair(pair, shape, row, base) - base
-        return total
-
-    def _replaced(self, name: str, shape: tuple[int, ...], row: np.ndarray, base: np.ndarray) -> np.ndarray:
-        """Rows that an adapter brings whole."""
-        if name in self._whole:
-            base = self._whole[name].reshape(_rows(name, shape), -1)[row]
-        for ids, values in self._rows.get(name, ()):
-            base, place = base.copy(), np.full(_rows(name, shape), -1)
-            place[ids] = np.arange(ids.size)
-            mine = place[row] >= 0
-            base[mine] = values[place[row][mine]]
-        return base
-
-
-def _with_pair(pair: _Pair, shape: tuple[int, ...], row: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """These rows of a weight [.., R, C] with a pair in them, and DoRA's factor."""
-    more = np.empty_like(base)
-    for stack in np.unique(row // shape[-2]):
-        mine, at = row // shape[-2] == stack, row % shape[-2]
-        left = pair.up[stack] if pair.up.ndim > 2 else pair.up
-        right = pair.down[stack] if pair.down.ndim > 2 else pair.down
-        more[mine] = left.T[at[mine]] @ right.T
-    total = base + more
-    if pair.magnitude is None:
-        return total
-    norm = np.linalg.norm(total, axis=1)
-    return total * np.where(norm > 0, pair.magnitude[row] / np.where(norm > 0, norm, 1), 1)[:, None]
-
-
-def _floats(array: "mx.array") -> np.ndarray:
-    import mlx.core as mx
-
-    return np.array(array.astype(mx.float32))
-
-
-def _ids(piece: Piece, way: Way) -> np.ndarray:
-    """Which rows of the matrix, outputs first, the piece's are. One of its rows may be a vector, of many."""
-    slab = piece.twin if isinstance(piece, Joined) else piece
-    assert not isinstance(slab, Order | Factor)
-    ids = np.arange(slab.start, slab.stop, slab.step)
-    if isinstance(slab, Coded):
-        return ids
-    if isinstance(slab, Columns):
-        return ids + slab.matrix * slab.width
-    many = way.row.size * slab.row_bytes // slab.tensor.nbytes
-    return (ids[:, None] * many + np.arange(many)).reshape(-1)

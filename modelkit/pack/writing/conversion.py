@@ -21,7 +21,7 @@ from modelkit.pack.part import Part
 from modelkit.pack.planning.planned import Plan
 from modelkit.pack.sources import Source
 from modelkit.pack.writing.reader import Reader
-from modelkit.pack.writing.write import write_file
+from modelkit.pack.writing.write import blocks_of, write_file
 from modelkit.progress import Advance, Progress, bar
 from modelkit.store.canonical import canonical
 from modelkit.store.digest import Blob, Digest
@@ -161,12 +161,16 @@ def _convert(
 def _written(part: Part, new: Transaction, reader: Reader, advance: Advance) -> dict[str, Blob]:
     """The converted weight files by path."""
     from modelkit.pack.writing.reach import Reach  # these load MLX
-    from modelkit.pack.writing.transform import release_memory, transform
+    from modelkit.pack.writing.transform import measure, release_memory, transform
     from runtime.streams import handed_on
 
     fusion = part.fused.load() if part.fused else None
     blobs: dict[str, Blob] = {}
     try:
+        if fusion is not None:
+            for planned, block in (one for file in part.plan.files for one in blocks_of(file)):
+                if fusion.to_measure(block):
+                    measure(planned, block, reader, fusion)
         with handed_on() as take:
             for file in part.plan.files:
                 reach = Reach()

@@ -81,6 +81,14 @@ def transform(
         return tuple(_bytes(array) for array in arrays)
 
 
+def measure(planned: Planned, slab: Piece, reader: Reader, fusion: Change) -> None:
+    """Show `fusion` one block of rows as they are stored."""
+    if not isinstance(slab, Order | Factor):
+        raw = bytearray() if isinstance(slab, Joined | Coded) else _checked(planned, slab, reader)
+        with mx.stream(mx.cpu):
+            fusion.measure(slab, _values(planned, slab, raw, reader))
+
+
 def _as_stored(planned: Planned, slab: Stored | Joined | Coded, reader: Reader) -> tuple[Bytes, ...]:
     """Codes that stay the same ones, in MLX's layout or in their own; () where numbers are wanted."""
     if isinstance(slab, Slab) and planned.blocks:

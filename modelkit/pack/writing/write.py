@@ -75,14 +75,15 @@ def write_file(
     workers = min(os.cpu_count() or 1, MAX_WORKERS)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="pack", initializer=begins)
     try:
-        done = _ahead(pool, (_Job(transform, reader, *work) for work in _work(file)), workers + 2)
+        done = _ahead(pool, (_Job(transform, reader, *work) for work in blocks_of(file)), workers + 2)
         for tensor in file.tensors:
             _write_tensor(tensor, sink, done, advance)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _work(file: PlannedFile) -> Iterator[tuple[Planned, Piece]]:
+def blocks_of(file: PlannedFile) -> Iterator[tuple[Planned, Piece]]:
+    """All that the file is made of, in its order."""
     for tensor in file.tensors:
         for slab in tensor.slabs:
             for block in slab.blocks(BLOCK_BYTES):

@@ -52,6 +52,20 @@ def test_a_fused_package_answers_as_peft(name: str, tmp_path: Path) -> None:
     assert error < 1e-3, error
 
 
+def test_the_columns_of_a_table_have_their_norms_over_all_its_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = AdapterReference("llama_dora_table")
+    reference.write_base(tmp_path / "model")
+    reference.write(tmp_path / "lora")
+    create(tmp_path)
+    whole = weights_of("it", tmp_path)["model.embed_tokens.weight"]
+    monkeypatch.setattr("modelkit.pack.writing.write.BLOCK_BYTES", 1000)
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path / "other", fuse_adapters=True)
+    cut = weights_of("it", tmp_path / "other")["model.embed_tokens.weight"]
+    np.testing.assert_allclose(np.array(cut), np.array(whole), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["llama_tied_tokens", "llama_tokens_apart"])
 def test_an_adapter_of_a_package_is_fused_as_one_of_a_folder(name: str, tmp_path: Path) -> None:
     reference = AdapterReference(name)
@@ -200,7 +214,9 @@ def values_dtype(tensors: dict[str, Any], module: str) -> Any:
     return mx.bfloat16 if found == mx.uint8 else found
 
 
-@pytest.mark.parametrize("name", ["llama_lora", "gpt2_dora", "gpt_oss_parameters", "qwen3_next_hybrid"])
+@pytest.mark.parametrize(
+    "name", ["llama_lora", "gpt2_dora", "gpt_oss_parameters", "qwen3_next_hybrid", "llama_dora_table"]
+)
 def test_what_was_packed_again_answers_as_the_adapter_beside_it(name: str, tmp_path: Path) -> None:
     reference, _ = packed_base(name, tmp_path, "q8g32")
     modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
@@ -315,7 +331,11 @@ def test_blocks_of_gguf_take_an_adapter_on_their_way_to_another_format(quantize:
 
 
 @pytest.mark.parametrize(
-    "name", ["llama_dora", "llama_saved", "llama_tied_tokens", "gpt2_dora", "phi3_fused", "glm4_moe_layers"]
+    "name",
+    [
+        *("llama_dora", "llama_saved", "llama_tied_tokens", "gpt2_dora", "phi3_fused", "glm4_moe_layers"),
+        "llama_dora_table",
+    ],
 )
 def test_adapters_go_into_a_gguf_file_as_into_its_checkpoint(name: str, tmp_path: Path) -> None:
     """Whose rows stand otherwise there, or whose numbers do (norms), or which has cut what is joined."""

@@ -36,7 +36,14 @@ SAME = [
     *("llama_tied_table", "llama_tied_tokens", "llama_tokens_apart", "gpt_oss_router", "mlx/llama_table"),
     *("codegen_fused", "dbrx_dora", "deepseek_v3_latent", "falcon_grouped", "glm4_moe_layers", "gpt2_dora"),
     *("gpt2_ensured", "gpt2_tokens_of_the_head", "gpt_oss_parameters", "gptj_table", "lfm3_gates"),
-    *("minimax_lightning", "mixtral_down", "olmo_hybrid_joined", "qwen3_moe_parameters", "zamba2_shared"),
+    *(
+        "llama_dora_table",
+        "minimax_lightning",
+        "mixtral_down",
+        "olmo_hybrid_joined",
+        "qwen3_moe_parameters",
+        "zamba2_shared",
+    ),
     *(
         "qwen3_next_hybrid",
         "llama_tied_parameter",
