@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from modelkit.address import Address, HubAddress, OllamaAddress
 from modelkit.fetch.access import Access, Listener
@@ -61,12 +61,16 @@ class Foresee(Protocol):
     def __call__(self, recipe: Recipe, store: Store, *, quantize: str | None, access: Access) -> None: ...
 
 
+Weights = Literal["here", "headers", "elsewhere"]
+"""What of a package's weights is on this machine."""
+
+
 class Judge(Protocol):
-    """Raises what keeps a package from running here, and gives notes on one that does; given as `Make` is.
-    files: by their paths in the package. hollow: are its weights there by their headers alone?
+    """Raises what keeps a package from running here, as far as what is here tells it, and gives notes on one
+    that does; given as `Make` is. files: by their paths in the package.
     """
 
-    def __call__(self, files: Mapping[str, Path], label: str, *, hollow: bool) -> tuple[str, ...]: ...
+    def __call__(self, files: Mapping[str, Path], label: str, weights: Weights) -> tuple[str, ...]: ...
 
 
 def name_for(address: Address, quantize: str | None = None) -> Name:

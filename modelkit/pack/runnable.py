@@ -1,5 +1,5 @@
-"""Does a package that somebody else made run here? Asked before it gets a name in the store, and, by the
-headers of its weights alone, before these are fetched.
+"""Does a package that somebody else made run here? Asked before it gets a name in the store, and before its
+weights are fetched: then their headers have to do, or, where these are in an archive, the config.
 
 The answer is what opening it to run would say: of a package that `create` made no plan is made again.
 """
@@ -8,31 +8,39 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from modelkit.fetch.pull import Weights
 from modelkit.pack.accept import decide
-from modelkit.pack.checks import DraftAlone, check_parts, check_requires, check_settled
+from modelkit.pack.checks import DraftAlone, check_config, check_parts, check_requires, check_settled
+from modelkit.pack.metadata import FILE as METADATA
+from modelkit.pack.metadata import read_metadata
+from modelkit.pack.part import CONFIG
 from modelkit.pack.ready import make_ready
 from modelkit.pack.sources import Origin, open_files
 from modelkit.pack.worded import worded
+from modelkit.source.strict_json import read_json
 from modelkit.tokenizer import Tokenizer
 from runtime.models import describe
 
 
-def check_runs(files: Mapping[str, Path], label: str, *, hollow: bool) -> tuple[str, ...]:
-    """Notes on a package that runs here. files: by their paths in it. hollow: are its weights there by their
-    headers alone?
+def check_runs(files: Mapping[str, Path], label: str, weights: Weights) -> tuple[str, ...]:
+    """Notes on a package that runs here. files: by their paths in it; those alone that are here.
 
     Raises SourceError, StoreError, PlanError, TokenizerError, LoadError for one that does not.
     """
     with worded():
+        metadata = read_metadata(files.get(METADATA), label)
+        if metadata.requires is not None:
+            check_requires(metadata.requires)
+        if weights == "elsewhere":
+            check_config(read_json(files[CONFIG], label=f"{label}/{CONFIG}"), f"the target {label}")
+            return ()
         origin = open_files(files, label, {})
-        if origin.metadata.requires is not None:
-            check_requires(origin.metadata.requires)
         try:
-            tokenizer = _check(_hollow(origin) if hollow else origin)
+            tokenizer = _check(_hollow(origin) if weights == "headers" else origin)
         except DraftAlone as alone:
             return (f"{alone.message}. {alone.hint}",)
         inventory = origin.source.inventory
-        make_ready(inventory, describe(inventory.config), tokenizer, origin.metadata.parameters)
+        make_ready(inventory, describe(inventory.config), tokenizer, metadata.parameters)
     return ()
 
 

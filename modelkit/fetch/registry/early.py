@@ -1,5 +1,6 @@
-"""A package of plain files, judged before it is there: where its weights are large, all else is fetched
-first, and of them the headers, so that a package that cannot run here costs no more.
+"""A package judged before it is there: where its weights are large, all else is fetched first, and of them
+the headers, so that a package that cannot run here costs no more. What a large archive holds is known when it
+is here, so beside those it is the config that is judged.
 """
 
 from collections.abc import Sequence
@@ -10,35 +11,45 @@ from modelkit.errors import FetchError
 from modelkit.fetch.access import MOMENT_BYTES, NoListener
 from modelkit.fetch.pull import Judge
 from modelkit.fetch.registry.gguf import Making
-from modelkit.fetch.registry.kinds import RemoteLayer
+from modelkit.fetch.registry.kinds import RemoteLayer, RemotePackage
 from modelkit.fetch.registry.source import fetch
 from modelkit.fetch.registry.together import side_by_side
+from modelkit.fetch.registry.unpack import unpack
+from modelkit.store.outline import FILE as OUTLINE
 from modelkit.store.transaction import Transaction
 from modelkit.temporary import TemporaryFolder, Unwritable
 
 _AT_ONCE = 4
+_LARGE_BYTES = MOMENT_BYTES
 
 
-def judge_early(making: Making, layers: Sequence[RemoteLayer], judge: Judge, new: Transaction) -> None:
-    """Raise what `judge` refuses of files that are not fetched yet, as far as headers tell; FetchError and
-    StoreError where the small files cannot be had.
+def judge_early(making: Making, package: RemotePackage, judge: Judge, new: Transaction) -> None:
+    """Raise what `judge` refuses of files that are not fetched yet; FetchError and StoreError where the small
+    files cannot be had.
     """
-    weights = [layer for layer in layers if _is_weights(layer)]
-    if sum(new.left_bytes(layer.blob) for layer in weights) <= MOMENT_BYTES:
+    large = [layer for layer in package.layers if _is_large(layer)]
+    if sum(new.left_bytes(layer.blob) for layer in large) <= MOMENT_BYTES:
         return
-    others = [layer for layer in layers if layer not in weights]
+    others = [layer for layer in package.layers if layer not in large]
     quiet = replace(making.access, listener=NoListener())
     fetch(making.source, [layer.blob for layer in others], making.store, new, quiet)
+    files = unpack(replace(package, layers=tuple(others)), new, making.store)
+    here = {path: making.store.blob_path(blob.digest) for path, blob in files.items()}
+    if OUTLINE in files:
+        return
+    if package.has_archives:
+        if "config.json" in files:
+            judge(here, making.label, "elsewhere")
+        return
     with TemporaryFolder("pull", "headers of weights") as folder:
         try:
-            paths = _hollow(making, weights, folder)
+            hollow = _hollow(making, large, folder)
         except (FetchError, Unwritable):  # headers cannot be had; the weights still may
             return
-        paths |= {layer.path: making.store.blob_path(layer.blob.digest) for layer in others}
-        judge(paths, making.label, hollow=True)
+        judge({**here, **hollow}, making.label, "headers")
 
 
-def _hollow(making: Making, weights: list[RemoteLayer], folder: TemporaryFolder) -> dict[str, Path]:
+def _hollow(making: Making, weights: Sequence[RemoteLayer], folder: TemporaryFolder) -> dict[str, Path]:
     paths, _ = dict[str, Path](), folder.path  # made here, and not by several threads at once
 
     def one(layer: RemoteLayer) -> None:
@@ -48,6 +59,9 @@ def _hollow(making: Making, weights: list[RemoteLayer], folder: TemporaryFolder)
     return paths
 
 
-def _is_weights(layer: RemoteLayer) -> bool:
-    """Is it of the model's, or its draft's? Adapters and what pools hidden states are small."""
-    return layer.path.endswith(".safetensors") and "/" not in layer.path.removeprefix("draft/")
+def _is_large(layer: RemoteLayer) -> bool:
+    """Is it weights of the model or its draft, or as large as some? Adapters, and what pools hidden states,
+    are small.
+    """
+    weights = layer.path.endswith(".safetensors") and "/" not in layer.path.removeprefix("draft/")
+    return (weights and layer.packing == "raw") or layer.blob.size_bytes > _LARGE_BYTES

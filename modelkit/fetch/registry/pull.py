@@ -31,7 +31,6 @@ from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest
 from modelkit.store.name import Name
 from modelkit.store.outline import FILE as OUTLINE
 from modelkit.store.store import Store
-from modelkit.store.transaction import Transaction
 
 _TAGS_SHOWN = 10
 
@@ -84,11 +83,14 @@ def _choices(registry: Registry, address: RegistryAddress) -> str | None:
 
 def _pull_package(making: Making, package: RemotePackage, judge: Judge | None) -> Pulled:
     source, name, store, quantize = making.source, making.name, making.store, making.quantize
-    if quantize is not None and not (package.has_archives or any(map(is_gguf, package.files))):
+    has_gguf = any(map(is_gguf, package.files))
+    if quantize is not None and not (package.has_archives or has_gguf):
         raise _made_already(source, name)
     with store.begin() as new:
-        if not package.has_archives:
-            _judge_early(making, package, judge, new)
+        if has_gguf and not package.has_archives:
+            making.judge(GgufFiles({layer.path: layer.blob for layer in package.layers}), new)
+        elif judge is not None and not has_gguf:
+            judge_early(making, package, judge, new)
         fetch(source, package.blobs, store, new, making.access)
         config = store.blob_path(package.config.digest).read_bytes()
         files = unpack(package, new, store)
@@ -116,20 +118,12 @@ def _pull_package(making: Making, package: RemotePackage, judge: Judge | None) -
     return Pulled(name, digest, artifact.size_bytes, (*notes, *_signatures(source)))
 
 
-def _judge_early(making: Making, package: RemotePackage, judge: Judge | None, new: Transaction) -> None:
-    """Raise what is refused of a package of plain files before its weights are fetched."""
-    if any(map(is_gguf, package.files)):
-        making.judge(GgufFiles({layer.path: layer.blob for layer in package.layers}), new)
-    elif judge is not None and OUTLINE not in package.files:
-        judge_early(making, package.layers, judge, new)
-
-
 def _judged(making: Making, files: Mapping[str, Blob], judge: Judge | None) -> tuple[str, ...]:
     """Notes on a package that is here and may get its name. Raises what keeps it from running."""
     if judge is None:
         return ()
     paths = {path: making.store.blob_path(blob.digest) for path, blob in files.items()}
-    return judge(paths, making.label, hollow=False)
+    return judge(paths, making.label, "here")
 
 
 def _made_already(source: Source, name: Name) -> FetchError:

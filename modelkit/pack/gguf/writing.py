@@ -20,6 +20,7 @@ from modelkit.progress import Advance
 from modelkit.source.gguf.header_bytes import header_bytes, padded
 from modelkit.store.disk import hard_link, require_space, storing, sync, sync_folder, write_all
 from modelkit.store.export import refuse_place
+from modelkit.store.layout import refuse_inside
 
 
 def write_gguf(planned: Planned, target: Path, progress: Advance | None = None) -> int:
@@ -44,6 +45,7 @@ def write_gguf(planned: Planned, target: Path, progress: Advance | None = None) 
 
 def refuse_taken(target: Path) -> None:
     """Raise StoreError where something has that name, or no file can have it."""
+    refuse_inside(target)
     refuse_place(target.parent)
     if not target.parent.exists():
         raise StoreError(f"there is no folder {target.parent}", hint="Make it first, or name another place.")

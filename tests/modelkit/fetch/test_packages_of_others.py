@@ -14,11 +14,13 @@ import pytest
 from modelkit.errors import FetchError, ModelkitError
 from modelkit.fetch.access import Access
 from modelkit.fetch.pull import Pulled
-from modelkit.fetch.registry import archive
+from modelkit.fetch.registry import archive, early
+from modelkit.pack.runnable import check_runs
 from modelkit.store import Name, Store
 from tests.modelkit.fetch.conftest import QUICK, at, pull
 from tests.modelkit.store.packages import blobs_on_disk, read
-from tests.support.fake_registry import MANIFEST_TYPE, FakeRegistry
+from tests.support import tiny
+from tests.support.fake_registry import MANIFEST_TYPE, FakeRegistry, whole_fetches
 
 PACK = "application/vnd.cncf.model."
 DOCKER = "application/vnd.docker.ai."
@@ -76,6 +78,26 @@ def refused(registry: FakeRegistry, store: Store) -> ModelkitError:
         pull(at(registry), NAME, store, Access(), limits=QUICK)
     assert store.packages() == []
     return caught.value
+
+
+def test_beside_a_large_archive_the_config_is_judged_first(
+    registry: FakeRegistry, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early, "MOMENT_BYTES", 0)
+    monkeypatch.setattr(early, "_LARGE_BYTES", 20_000)
+    weights = packed(file("model.safetensors", bytes(30_000)))
+    for kind, said in (("nonsense", "architecture 'nonsense'"), ("llama", "model.safetensors")):
+        said_of_it = {**tiny.CONFIG, "architectures": None, "model_type": kind}
+        config = packed(file("config.json", json.dumps(said_of_it).encode()))
+        offer(
+            registry,
+            (PACK + "weight.config.v1.tar", config, None),
+            (PACK + "weight.v1.tar", weights, None),
+        )
+        with pytest.raises(ModelkitError, match=said):
+            pull(at(registry), NAME, store, Access(), limits=QUICK, judge=check_runs)
+        assert whole_fetches(registry, weights) == (kind == "llama")
+    assert (store.packages(), blobs_on_disk(store)) == ([], set())
 
 
 # Archives

@@ -95,7 +95,7 @@ def _name(metadata: Mapping[str, Any], label: str) -> str:
 
 
 def _which(name: str) -> str:
-    """Where the names are listed that a file may have for its architecture, and those that are much like it."""
+    """Which architectures are read that are called much like it, and where all are listed."""
     near = get_close_matches(name[:80], sorted(NAMES), 3)
     alike = f"Names like it that are read: {', '.join(near)}. " if near else ""
     return f"{alike}docs/import.md lists all {len(NAMES)}, under `Architectures of GGUF`."
