@@ -6,14 +6,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from modelkit.address import looks_like_path
 from modelkit.chat.builtin import builtin_templates
-from modelkit.display import UTF_8
+from modelkit.display import UTF_8, shown
 from modelkit.errors import SourceError, TemplateError
 from modelkit.modelfile.go import is_go
 from modelkit.python_faults import fault, unread
 from modelkit.source.tree import TOOLS_TEMPLATE, open_regular
 
 LIMIT_BYTES = 10_000_000
+_TEMPLATE_FILES = (".jinja", ".jinja2", ".j2", ".txt", ".tmpl", ".json")
 NO_TEMPLATE = "has no chat template; prompts go to the model as they are"
 """How the note on a model without a template ends, by which it is told from other notes."""
 
@@ -93,12 +95,20 @@ def _explicit(text: str) -> str:
 
         return to_jinja(text)
     if "{{" not in text and "{%" not in text:
-        close = get_close_matches(text.strip()[:40].lower(), builtin_templates(), n=1)
         raise TemplateError(
             f"TEMPLATE {text.strip()[:40]!r} is neither jinja nor the name of a built-in template",
-            hint=f"Did you mean {close[0]}?" if close else f"Write {_names()}, or a jinja template.",
+            hint=_meant(text.strip()),
         )
     return text
+
+
+def _meant(text: str) -> str:
+    close = get_close_matches(text[:40].lower(), builtin_templates(), n=1)
+    if close:
+        return f"Did you mean {close[0]}?"
+    if looks_like_path(text) or text.lower().endswith(_TEMPLATE_FILES):
+        return f'No file is read here: put the text of {shown(text)} behind TEMPLATE, between """ and """.'
+    return f"Write {_names()}, or a jinja template."
 
 
 def _names() -> str:

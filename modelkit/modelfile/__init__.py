@@ -146,7 +146,7 @@ def _read(file: str) -> bytes:
     try:
         with open(file, "rb", opener=_open_at_once) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise _refused(file, "not a regular file", "Name the Modelfile itself.")
+                raise _refused(file, "not a regular file", "Name the Modelfile itself, or pipe it into -f -")
             return opened.read(MAX_BYTES + 1)
     except IsADirectoryError:
         raise _refused(file, "is a directory", "Name the Modelfile itself.") from None

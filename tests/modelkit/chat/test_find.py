@@ -63,6 +63,14 @@ def test_a_misspelt_name_is_no_template():
         find_template({}, "chatmll")
 
 
+@pytest.mark.parametrize("path", ["./chat.txt", "chat_template.jinja", "/srv/template"])
+def test_a_template_is_not_the_name_of_a_file(path: str):
+    with pytest.raises(TemplateError, match="neither jinja nor") as caught:
+        find_template({}, path)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(f"No file is read here: put the text of {path} behind TEMPLATE")
+
+
 def test_a_go_template_that_is_left_out_is_refused_with_its_line():
     with pytest.raises(TemplateError, match="line 2"):
         find_template({}, "<s>\n{{ .Prompt | html }}")
