@@ -55,7 +55,11 @@ def _hollow(making: Making, weights: Sequence[RemoteLayer], folder: TemporaryFol
     def one(layer: RemoteLayer) -> None:
         paths[layer.path] = making.hollow(folder, layer.path, layer.blob)
 
-    side_by_side([lambda layer=layer: one(layer) for layer in weights], _AT_ONCE, lambda error: None)
+    def stop(error: BaseException) -> None:
+        if not isinstance(error, FetchError):  # somebody has pressed Ctrl-C; the weights are not wanted then
+            making.source.registry.abort(for_good=True)
+
+    side_by_side([lambda layer=layer: one(layer) for layer in weights], _AT_ONCE, stop)
     return paths
 
 
