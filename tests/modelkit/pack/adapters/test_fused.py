@@ -332,10 +332,7 @@ def test_blocks_of_gguf_take_an_adapter_on_their_way_to_another_format(quantize:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *("llama_dora", "llama_saved", "llama_tied_tokens", "gpt2_dora", "phi3_fused", "glm4_moe_layers"),
-        "llama_dora_table",
-    ],
+    ["llama_dora_table", "llama_saved", "llama_tied_tokens", "gpt2_dora", "phi3_fused", "glm4_moe_layers"],
 )
 def test_adapters_go_into_a_gguf_file_as_into_its_checkpoint(name: str, tmp_path: Path) -> None:
     """Whose rows stand otherwise there, or whose numbers do (norms), or which has cut what is joined."""
