@@ -43,7 +43,7 @@ class Grammars:
         self._digits: Digits | None = None
         self._loosenings: Loosenings | None = None
         self._refusals = Refusals(MOST_COMPILED)
-        self._verdicts = Verdicts(self._unusable, _MOST_JUDGED)
+        self._verdicts = Verdicts(self._unusable, _MOST_JUDGED, self._taken)
         self._lock = threading.Lock()
         self._added: tuple[dict[str, int], frozenset[int]] | None = None
 
@@ -137,6 +137,7 @@ class Grammars:
 
         if self._loosenings is None:  # two threads may make the same
             self._loosenings = Loosenings(why_not, MOST_COMPILED)
+        self._verdicts.look_at([json.dumps(tool.parameters) for tool in shape.tools])
         shape, notes = of_usable_tools(shape, why_not, self._loosenings.of)
         marks, plain = self._marks()
         form = None
@@ -177,6 +178,12 @@ class Grammars:
         except RequestError as error:
             return error.message
         return one_line(matcher.get_error()) if matcher.is_error() else None
+
+    def _taken(self, schemas: Sequence[str]) -> list[str]:
+        from modelkit.grammars.together import taken_together
+
+        assert self._native is not None
+        return taken_together(self._native, schemas)
 
     def _marks(self) -> tuple[dict[str, int], frozenset[int]]:
         """Added tokens by their text, and the ids of those that are text."""

@@ -43,7 +43,7 @@ with the square of them, on the thread of all answers: 10,000 take half a second
 """
 _ROOT = re.compile("rule (?:start|a_root) ")
 _MOST_CHOICES = 5_000
-_LONGEST_FORCED = 20_000  # bytes: they are looked through at every token, 20 ms for 100,000
+LONGEST_FORCED = 20_000  # bytes: they are looked through at every token, 20 ms for 100,000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ def made_of(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> Start
 
 
 def _refuse_forced(form: Form, matcher: "llguidance.LLMatcher") -> None:
-    if not matcher.is_error() and (forced := len(matcher.compute_ff_bytes())) > _LONGEST_FORCED:
+    if not matcher.is_error() and (forced := len(matcher.compute_ff_bytes())) > LONGEST_FORCED:
         raise refused(
             form,
             f"{forced:,} bytes stand in it behind each other of which none is to be chosen; at most "
-            f"{_LONGEST_FORCED:,} are taken",
+            f"{LONGEST_FORCED:,} are taken",
         )
 
 
@@ -146,7 +146,7 @@ def started(
     matcher = llguidance.LLMatcher(native, definition, log_level=0, limits=limits)
     if not matcher.is_error():
         matcher.compute_bitmask()  # warms what all copies share, and finds what only shows at the first token
-    return matcher if matcher.is_error() else _behind_a_token(native, matcher) or matcher
+    return matcher if matcher.is_error() else behind_a_token(native, matcher) or matcher
 
 
 def outcome_of(native: "llguidance.LLTokenizer", body: str) -> "Outcome":
@@ -159,7 +159,7 @@ def outcome_of(native: "llguidance.LLTokenizer", body: str) -> "Outcome":
     return "some" if others else "empty" if matcher.is_accepting() else "never"
 
 
-def _behind_a_token(
+def behind_a_token(
     native: "llguidance.LLTokenizer", start: "llguidance.LLMatcher"
 ) -> "llguidance.LLMatcher | None":
     """A matcher in error where the grammar cannot go on behind a brace, or another token that it takes: what

@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
@@ -81,25 +81,45 @@ class Refusals:
 
 class Verdicts:
     """On the last so many schemas: why each is refused, None for one that is taken. Safe to use from several
-    threads. look: finds one.
+    threads. look: finds one; taken: those of several that are taken, or some of these.
     """
 
-    def __init__(self, look: Callable[[str], str | None], most: int) -> None:
-        self._look, self._most, self._lock = look, most, threading.Lock()
+    def __init__(
+        self,
+        look: Callable[[str], str | None],
+        most: int,
+        taken: Callable[[Sequence[str]], list[str]] = lambda _: [],
+    ) -> None:
+        self._look, self._taken, self._most, self._lock = look, taken, most, threading.Lock()
         self._known: OrderedDict[bytes, str | None] = OrderedDict()
 
     def of(self, schema: str) -> str | None:
-        key = blake2b(schema.encode(), digest_size=32).digest()  # the texts of all would be megabytes
+        key = _short(schema)
         with self._lock:
             if key in self._known:
                 self._known.move_to_end(key)
                 return self._known[key]
         found = self._look(schema)
+        self._keep(key, found)
+        return found
+
+    def look_at(self, schemas: Sequence[str]) -> None:
+        """Before they are asked for one by one."""
+        with self._lock:
+            new = [one for one in schemas if _short(one) not in self._known]
+        for one in self._taken(new) if len(new) > 1 else ():
+            self._keep(_short(one), None)
+
+    def _keep(self, key: bytes, found: str | None) -> None:
         with self._lock:
             self._known[key] = found
             while len(self._known) > self._most:
                 self._known.popitem(last=False)
-        return found
+
+
+def _short(schema: str) -> bytes:
+    """Of a text: those of all would be megabytes."""
+    return blake2b(schema.encode(), digest_size=32).digest()
 
 
 def refused(form: Form, why: str, hint: str | None = None) -> RequestError:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from modelkit.errors import RequestError
+from modelkit.grammars.places import places_in
 from modelkit.grammars.prepared import prepared
 from modelkit.grammars.unheld import as_written
 from modelkit.python_faults import fault
@@ -14,6 +15,8 @@ from runtime.records import dataclass
 MOST_TOOLS = 512
 MOST_CHARACTERS = 2_000_000  # of all schemas together
 _NAME = re.compile(r"[^\s\"'<>{}\[\]\\|]{1,256}")
+
+_REMARKS = ("title", "description", "$comment")
 
 Schema = dict[str, Any]
 
@@ -90,6 +93,7 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
     try:
         schema = json.loads(json.dumps(given or {}, allow_nan=False))
         if isinstance(schema, dict):
+            _leave_out_remarks(schema)
             text = json.dumps(_of_object(schema))
             schema, unheld = _of_object(json.loads(prepared(text).text)), as_written(text)
     except (TypeError, ValueError, RecursionError) as error:
@@ -100,6 +104,14 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
         )
     said = tuple(f"{one} ({at})" for one, at in unheld.items())
     return Tool(name, schema, fields.get("strict") is True, said)
+
+
+def _leave_out_remarks(root: Schema) -> None:
+    """In place: most of what an agent's tools say is for the model, and a grammar is made of the rest."""
+    for _, schema in places_in(root):
+        for key in _REMARKS:
+            if isinstance(schema.get(key), str):
+                del schema[key]
 
 
 def _of_object(schema: Schema) -> Schema:

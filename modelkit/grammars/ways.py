@@ -66,8 +66,10 @@ class Ways:
 
     def of(self, schema: Any) -> list[Way]:
         """Those of a schema; none of one that no value has. Raises Beyond."""
-        found = {json.dumps(way, sort_keys=True): way for way in self._ways(schema, ())}
-        sound = (way for way in map(self._sound, found.values()) if way is not None)
+        ways = self._ways(schema, ())
+        if len(ways) > 1:
+            ways = [*{json.dumps(way, sort_keys=True): way for way in ways}.values()]
+        sound = (way for way in map(self._sound, ways) if way is not None)
         return [way for way in sound if kinds_of(way)]
 
     def any_of(self, schema: Any) -> bool:
