@@ -7,7 +7,9 @@ message and the answer with it are stop ids, and in no grammar. Where headers ar
 
     answer = text? call*
 
-and text ends at the header of a tool.
+and text ends at the header of a tool. Where answers go on behind a call (Beam's),
+
+    answer = (thinking end start)* (text | (text end start)? call (end start call)*)
 """
 
 from collections.abc import Collection
@@ -16,7 +18,7 @@ from dataclasses import replace
 from modelkit.chat.styles.style import Header
 from modelkit.grammars.answer import FORM, Wanted, allowed
 from modelkit.grammars.calls import Calls
-from modelkit.grammars.rules import Free, Marks, Outcomes, Rules, either
+from modelkit.grammars.rules import Free, Marks, Outcomes, Rules, either, quoted
 from modelkit.grammars.tools import Tool
 
 
@@ -37,18 +39,14 @@ class Messages:
         self._heads = self._headers()
         self._free = Free(tuple(self._heads), allowed(wanted.style, self._rules, marks, plain))
         self._more: str | None = None
+        self._calls: str | None = None
 
     def _headers(self) -> dict[str, Tool]:
         """The headers that text cannot have in it."""
         header = self._header
         if not header.listed:
             return {}
-        return {
-            header.start + head: tool
-            for tool in self._wanted.tools
-            for head in header.heads([tool.name])
-            if tool.name not in header.not_tools
-        }
+        return {header.start + head: tool for tool in self._called for head in header.heads([tool.name])}
 
     @property
     def notes(self) -> list[tuple[str, str]]:
@@ -83,8 +81,7 @@ class Messages:
         if wanted.may_call:
             ways += [
                 (header.call.replace("{name}", tool.name), f"{self._call(tool.name)} {self._behind()}")
-                for tool in wanted.tools
-                if tool.name not in header.not_tools
+                for tool in self._called
             ]
         begun = [
             ((head + header.message).removeprefix(written), rest)
@@ -92,6 +89,11 @@ class Messages:
             if self._fits(head, written)
         ]
         return either(f"{self._rules.said(head)} {rest}" for head, rest in begun)
+
+    @property
+    def _called(self) -> list[Tool]:
+        """The tools that a header can name."""
+        return [tool for tool in self._wanted.tools if tool.name not in self._header.not_tools]
 
     def _fits(self, head: str, written: str) -> bool:
         return (head + self._header.message).startswith(written)
@@ -109,18 +111,39 @@ class Messages:
             others = tuple(one for one in self._heads if one != head)
             before = self._rules.until(head, replace(self._free, lacks=others))
             ways.append(f"{before} {self._call(tool.name)} {self._behind()}")
+        if self._header.goes_on and self._wanted.may_call:
+            before = self._rules.until(self._header.ends[0].strip(), self._free)
+            ways.append(f"{before} {self._another_call()}")
         return self._rules.rule(either(ways))
 
     def _behind(self) -> str:
         """What may follow a call."""
         wanted, rules = self._wanted, self._rules
-        if not self._heads or wanted.named or not wanted.parallel:
+        if wanted.named or not wanted.parallel:
+            return self._end(1)
+        if self._header.goes_on:
+            another = f"{rules.said(self._header.ends[0])} {self._another_call()}"
+            return rules.rule(f"{another} | {self._end(1) or quoted('')}")
+        if not self._heads:
             return self._end(1)
         if self._more is None:
             self._more = rules.ahead()
             calls = (f"{rules.said(head)} {self._call(tool.name)}" for head, tool in self._heads.items())
             rules.define(self._more, f"({either(calls)})* {self._end(1)}")
         return self._more
+
+    def _another_call(self) -> str:
+        """Behind the mark that ended a message."""
+        if self._calls is None:
+            rules, header = self._rules, self._header
+            self._calls = rules.ahead()
+            calls = (
+                f"{rules.said(head)} {self._call(tool.name)} {self._behind()}"
+                for tool in self._called
+                for head in header.heads([tool.name])
+            )
+            rules.define(self._calls, f"{rules.said(header.start)} ({either(calls)})")
+        return self._calls
 
     def _call(self, name: str) -> str:
         tools = [tool for tool in self._wanted.tools if tool.name == name]

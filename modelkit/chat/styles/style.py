@@ -185,6 +185,8 @@ class Header:
     listed: bool = False
     """Headers are text that an answer may hold anywhere (`>>>f\\n`): one is a header only where it is whole
     and that of the answer itself or of a tool that is there. Calls follow each other in one answer then."""
+    goes_on: bool = False
+    """A message of text or a call may end as thinking does, and another call follows in the same answer."""
 
     def heads(self, tools: Iterable[str]) -> dict[str, str]:
         """What a header of each of these tools is, from behind `start` on."""

@@ -16,7 +16,7 @@ from modelkit.grammars.shape import Shape, shape_of
 from runtime.sampling.constraint import allows
 from tests.support.answers import collected, folded, plain
 from tests.support.styles import style_of
-from tests.support.walks import STOP, Words, events_of, walk, words_of
+from tests.support.walks import STOP, Words, events_of, takes, walk, words_of
 
 WEATHER: dict[str, Any] = {
     "type": "object",
@@ -332,3 +332,20 @@ def test_too_much_for_one_grammar_is_any_object(monkeypatch: pytest.MonkeyPatch)
     strict = [{**tool, "strict": True} for tool in wide]
     with pytest.raises(RequestError, match="strict tool tool_0"):
         words_of(style, tokens=True).grammars.shaped(shape(style, Opening(), strict))
+
+
+BEAM = "<|start|>assistant to={}<|channel|>analysis <|constrain|>xml<|message|>"
+
+
+@pytest.mark.parametrize("front", ["", "<|channel|>final<|message|>Sure.<|end|>"])
+def test_a_message_of_text_or_a_call_may_be_followed_by_calls(front: str) -> None:
+    style, (now,) = style_of("beam"), TOOLS[1:]
+    words = words_of(style, tokens=True)
+    text = f"{front or '<|channel|>analysis<|message|>so<|end|>'}{BEAM.format('now')}"
+    for parallel in (True, False):
+        grammar = words.grammars.shaped(shape(style, Opening(), [now], parallel=parallel))
+        assert takes(words, grammar, text)
+        assert takes(words, grammar, f"{text}<|end|>{BEAM.format('now')}") == parallel
+        assert not takes(words, grammar, f"{text}<|end|>")
+        read = events_of(style, Opening(), [now], plain([f"{text}<|end|>{BEAM.format('now')}"]))
+        assert len(collected(read).tool_calls) == 2
