@@ -69,7 +69,7 @@ class Calls:
         closed = rules.said(style.call.close if style.call else "")
         outer = rules.said(style.section.close if style.section else "")
         bracket = '"]"' if self._listed else ""
-        return f"{self.arguments(tool)} {self._tail()} {closed} {bracket} {outer}"
+        return f"{self._filled(tool)} {closed} {bracket} {outer}"
 
     def unmarked(self) -> list[tuple[str, str]]:
         """For calls without marks around them that are known by the prefix and a name anywhere: (text that
@@ -83,10 +83,7 @@ class Calls:
         for tool in self.tools:
             suffix = form.suffix.rstrip()
             tail = self._rules.said(form.suffix[len(suffix) :])
-            end = self._rules.said(form.close)
-            found.append(
-                (f"{form.prefix}{tool.name}{suffix}", f"{tail} {self.arguments(tool)} {end} {closed}")
-            )
+            found.append((f"{form.prefix}{tool.name}{suffix}", f"{tail} {self._filled(tool)} {closed}"))
         return found
 
     def heads(self) -> str:
@@ -142,6 +139,15 @@ class Calls:
     def _names(self) -> str:
         return "|".join(escaped(tool.name) for tool in self.tools)
 
+    def _filled(self, tool: Tool) -> str:
+        """Arguments, and what ends them."""
+        return self.arguments(tool) if self._tagged else f"{self.arguments(tool)} {self._tail()}"
+
+    @property
+    def _tagged(self) -> bool:
+        """Do arguments have what ends them in their rule?"""
+        return isinstance(self._form, MarkedCall) and self._form.arguments == "tags"
+
     def arguments(self, tool: Tool) -> str:
         key = json.dumps(tool.parameters)
         if key not in self._arguments:
@@ -171,10 +177,7 @@ class Calls:
     def _around(self, opened: str, *, behind: bool = False) -> str:
         closed = self._style.call.close if self._style.call else ""
         one = self._rules.rule(
-            either(
-                f"{self._head(tool, behind=behind)} {self.arguments(tool)} {self._tail()}"
-                for tool in self.tools
-            )
+            either(f"{self._head(tool, behind=behind)} {self._filled(tool)}" for tool in self.tools)
         )
         return self._rules.rule(f"{self._rules.said(opened)} {one} {self._rules.said(closed)}")
 
@@ -218,8 +221,11 @@ class Calls:
 
     def _written(self, tool: Tool) -> str:
         match self._form:
-            case MarkedCall(arguments="tags", tag=tag) if tag is not None:
-                return tagged_arguments(self._rules, tool.parameters, tag)
+            case MarkedCall(arguments="tags", tag=tag) as form if tag is not None:
+                spans = [span for span in (self._style.section, self._style.call) if span]
+                others = [form.prefix, *(mark for span in spans for mark in span.marks)]
+                cores = dict.fromkeys(core for one in others if (core := one.strip()))
+                return tagged_arguments(self._rules, tool.parameters, tag, form.close, [*cores])
             case MarkedCall(arguments="dict") as form:
                 return dict_arguments(self._rules, tool.parameters, form.quote)
             case PythonCall():

@@ -119,6 +119,13 @@ def _way(said: Said, lead: str) -> tuple[list[str], bool]:
     return [f"({one}){escaped(lead)}" for one in every], not said.least and not said.fits
 
 
+def filled(said: Said, lead: str) -> str | None:
+    """A regular expression of texts of which nothing is said but that they are not empty, with the blanks
+    behind them. None for others: to count characters beside marks that a text may have takes too many looks.
+    """
+    return f"(.|\\n)+{escaped(lead)}" if said == Said(least=1) else None
+
+
 def _possible(rules: Rules, said: Said, core: str, lead: str, at: str) -> Said:
     """What of it can be met in a text without the mark."""
     if not said.fits and said.least <= _TRUSTED:

@@ -155,6 +155,29 @@ class Rules:
             ways.append(f"{before}{text} {rest}")
         return self.rule(" | ".join(ways))
 
+    def behind(
+        self, close: str, mark: str, ends: Sequence[str], lacks: Sequence[str], text: str = ANYTHING
+    ) -> str:
+        """A text, then what closes it, blanks and the mark. ends: all marks that may stand there, of which
+        each has a way of its own beside this one; lacks: those that never do; text: a regular expression.
+        """
+        blanks = r"[ \t\r\n]*"
+
+        def never(marks: Sequence[str], more: str) -> str:
+            some = "|".join(map(escaped, marks))
+            return f" & ~/{ANYTHING}{escaped(close)}{blanks}({some}){more}/" if marks else ""
+
+        def ending(mark: str) -> str:
+            return f"/{text}{escaped(close)}{blanks}{escaped(mark)}/{never(lacks, ANYTHING)}"
+
+        # A text that is too short where the mark comes would take it in and go on, and be read to there.
+        once = "" if text == ANYTHING else never(ends, r"(.|\n)+")
+        ways = [self.rule(self.terminal(ending(mark) + once), "[lazy]")]
+        if self.pieces(mark) != [mark]:
+            head, rest = self._parted(mark)
+            ways.append(f"{self.terminal(ending(head) + never(ends, ANYTHING))} {rest}")
+        return self.rule(" | ".join(ways))
+
     def bounded(self, mark: str, ways: Sequence[tuple[Sequence[str], bool]]) -> str:
         """A text and then the mark, which the text does not have in it. ways: (regular expressions, all of
         which hold for the text; whether they hold for all that it begins with, too).

@@ -1,38 +1,119 @@
-"""Arguments one by one in marks of their own, held to the tool's schema: texts raw, other values JSON."""
+"""Arguments one by one in marks of their own, held to the tool's schema: texts raw, other values JSON.
+
+A text may have in it what closes it, as a file of XML has: it ends where behind that mark, and blanks,
+another argument begins or the call ends. A grammar does not look ahead, so those marks are part of the
+text's rule, and what follows an argument is a rule of its own: that of the next one, or nothing.
+
+    arguments = OPEN next | END        next = name value (OPEN next | END) | name text-and-OPEN next | ...
+
+So it is where these marks are text to the vocabulary: a token is never part of a text.
+"""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from modelkit.chat.styles.style import Tag
-from modelkit.grammars.members import Others, items_of, joined, members_of, repeated
+from modelkit.grammars.expressions import ANYTHING
+from modelkit.grammars.members import Members, Others, items_of, joined, members_of, repeated
 from modelkit.grammars.possible import possible_kinds
-from modelkit.grammars.raw import listed_of, raw
+from modelkit.grammars.raw import filled, listed_of, raw, said_of
 from modelkit.grammars.rules import Rules, either
 from modelkit.grammars.values import ways_of
 from modelkit.grammars.ways import Schema, Ways, of_kind
 
 _OTHER = "value"
+_MOST_FOLLOWED = 60  # arguments: each is a rule inside the one before it
 _Part = tuple[str, Schema]
 """(a type, integers being numbers; the schema of the values of this type)."""
 
 
-def tagged_arguments(rules: Rules, schema: Schema, tag: Tag) -> str:
-    """Each argument in marks of its own."""
-    return _Tagged(rules, Ways(schema), tag).objects(schema)
+def tagged_arguments(
+    rules: Rules, schema: Schema, tag: Tag, end: str = "", others: Sequence[str] = ()
+) -> str:
+    """Each argument in marks of its own, and `end` behind them. others: marks that may follow one where the
+    model goes astray: no text has its own mark and one of these in it.
+    """
+    return _Tagged(rules, Ways(schema), tag, end, others).objects(schema)
 
 
 class _Tagged:
-    def __init__(self, rules: Rules, ways: Ways, tag: Tag) -> None:
+    def __init__(self, rules: Rules, ways: Ways, tag: Tag, end: str, others: Sequence[str]) -> None:
         self._rules, self._ways, self._tag = rules, ways, tag
+        self._end = end
+        self._others = [one for one in others if one not in (tag.open, end)]
         self._known: dict[tuple[str, str, str], str] = {}
 
     def objects(self, schema: Schema) -> str:
         parts = [its for kind, its in self._parts(schema, "$") if kind == "object"]
-        return self._rules.rule(either(self._members(its, "$") for its in parts))
+        return self._rules.rule(either(map(self._object, parts)))
+
+    def _object(self, schema: Schema) -> str:
+        its = members_of(self._rules, self._ways, schema, "$")
+        counted = its.least or its.most is not None
+        if self._marks_are_text and len(its.named) <= _MOST_FOLLOWED and not counted:
+            return self._followed(its)
+        return f"{self._listed(its, '$')} {self._rules.said(self._end)}"
+
+    @property
+    def _marks_are_text(self) -> bool:
+        tag, core = self._tag, self._tag.close.strip()
+        plain = tag.type is None and not tag.nested and "{name}" not in core
+        return plain and bool(self._end) and self._rules.pieces(core) == [core]
+
+    def _followed(self, its: Members) -> str:
+        rules, tag, following, may_end = self._rules, self._tag, "", True
+        if its.others:
+            following = rules.ahead()
+            ways = (
+                f"{rules.terminal(one.name)} {rules.said(tag.name_end)} "
+                f"{self._and_more(one.schema, '$.*', following, may_end)}"
+                for one in its.others
+            )
+            rules.define(following, either(ways))
+        for name, said, must in reversed(its.named):
+            value = self._and_more(said, f"$.{name}", following, may_end)
+            way = f"{rules.said(name + tag.name_end)} {value}"
+            following = rules.rule(either([way, *([] if must or not following else [following])]))
+            may_end = may_end and not must
+        return self._more(following, may_end)
+
+    def _more(self, following: str, may_end: bool) -> str:
+        """Behind the mark that closes an argument, or in front of all."""
+        rules = self._rules
+        ways = [f"{rules.said(self._tag.open)} {following}"] if following else []
+        return either([*ways, *([rules.said(self._end)] if may_end else [])])
+
+    def _and_more(self, schema: Any, at: str, following: str, may_end: bool) -> str:
+        """A value and all behind it."""
+        rules, tag = self._rules, self._tag
+        text = self._text(schema, at)
+        if text is None:
+            return f"{self._value(schema, None, tag.close, at)} ({self._more(following, may_end)})"
+
+        def to(mark: str) -> str:
+            return rules.behind(tag.close.strip(), mark, (tag.open, self._end), self._others, text)
+
+        onward = [f"{to(tag.open)} {following}"] if following else []
+        return f"({either([*onward, *([to(self._end)] if may_end else [])])})"
+
+    def _text(self, schema: Any, at: str) -> str | None:
+        """A regular expression of a text that may have in it what closes it: one of which nothing is said but
+        that it is not empty.
+        """
+        parts = self._parts(schema, at)
+        if any(its == {"type": "string"} for _, its in parts):
+            return ANYTHING
+        kind, its = parts[0] if len(parts) == 1 else ("", {})
+        if kind != "string" or its.keys() != {"type", "minLength"}:
+            return None
+        close = self._tag.close
+        return filled(said_of(self._rules, its, at), close[: close.find(close.strip())])
 
     def _members(self, schema: Schema, at: str) -> str:
-        its = members_of(self._rules, self._ways, schema, at)
+        return self._listed(members_of(self._rules, self._ways, schema, at), at)
+
+    def _listed(self, its: Members, at: str) -> str:
         parts = [
             f"({self._one(name, said, f'{at}.{name}')}){'' if must else '?'}"
             for name, said, must in its.named

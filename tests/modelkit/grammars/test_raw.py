@@ -5,15 +5,19 @@ from typing import Any
 
 import pytest
 
+from modelkit.chat.message import ToolCall
 from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.style import MarkedCall
+from modelkit.chat.styles.writing import written
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 from modelkit.grammars.grammar import Grammar
 from modelkit.grammars.patterns import FORMATS
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import Matcher, allows
+from tests.support.answers import collected, plain
 from tests.support.styles import style_of
-from tests.support.walks import STOP, Words, words_of
+from tests.support.walks import STOP, Words, events_of, takes, words_of
 
 AROUND = {
     "qwen3-coder": ("<parameter=x>\n", "\n</parameter>\n</function>\n</tool_call>"),
@@ -252,3 +256,33 @@ def test_a_schema_inside_itself_takes_no_longer_with_its_branches(name: str) -> 
     shape = shape_of(style, Opening("call"), [{"name": "f", "parameters": tree}], "f")
     assert shape is not None
     assert words_of(style, tokens=True).grammars.shaped(shape).notes == ()
+
+
+INSIDE = ["<p>x{}\n y", "{}", "a\n{}\nb\n{}", "{} "]
+"""Texts with what closes them."""
+
+
+@pytest.mark.parametrize("said_of_x", [{}, {"minLength": 1}], ids=["free", "filled"])
+@pytest.mark.parametrize("name", ["qwen3-coder", "mimo", "seed-oss", "minimax-m2"])
+def test_a_text_may_have_in_it_what_closes_it(name: str, said_of_x: dict[str, int]) -> None:
+    style, words = style_of(name), words_of(None, tokens=False)
+    form = style.form
+    assert isinstance(form, MarkedCall)
+    assert form.tag is not None
+    named = {"x": {"type": "string", **said_of_x}, "n": {"type": "integer"}}
+    parameters = {"type": "object", "properties": named}
+    tools = [{"name": "f", "parameters": {**parameters, "additionalProperties": {"type": "string"}}}]
+    shape = shape_of(style, Opening(), tools, "f")
+    assert shape is not None
+    grammar = words.grammars.shaped(shape)
+    close = form.tag.close.strip()
+    for text in (one.replace("{}", close) for one in INSIDE):
+        for more in ({}, {"n": 3}, {"y": text, "z": ""}):
+            said = written(style, [ToolCall("f", {"x": text, **more}, "")])
+            assert takes(words, grammar, said)
+            calls = collected(events_of(style, Opening(), tools, plain([said]))).tool_calls
+            assert [dict(one.arguments) for one in calls] == [{"x": text, **more}]
+        astray = f"{said.partition(close)[0]}{close}\n{form.prefix}"
+        assert begun(words, grammar, astray[: astray.index("<", astray.index(close) + 1)]) is not None
+        assert begun(words, grammar, astray) is None
+    assert takes(words, grammar, written(style, [ToolCall("f", {"x": ""}, "")])) == (not said_of_x)
