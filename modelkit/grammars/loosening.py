@@ -22,6 +22,9 @@ Loosened = tuple[Schema, tuple[str, ...]]
 """(a schema without what is not taken, what that is)."""
 
 _MOST_TRIED = 300
+_HELD_AT = re.compile(r"\$\.x\b")
+"""Where a part stands that is looked at by itself."""
+_UNUSABLE = re.compile(r"^\w+ is not a usable JSON schema: ")
 _HUNDREDS = re.compile(r"\{\d*,?\d{3,}\}")
 _KEPT = frozenset(
     {"type", "properties", "required", "items", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"}
@@ -89,14 +92,19 @@ class _Loosening:
             held = schema.pop(key)
             without = self._why(schema, must=must)
             if without is None or without != why:
-                self.said.append(f"{key} of {at}: {_in_words(key, held, why)}")
+                self.said.append(f"{key} of {at}: {self._placed(_in_words(key, held, why), schema, at)}")
                 if without is None:
                     return
                 why = without
             else:
                 schema[key] = held
         schema.clear()
-        self.said.append(f"{at} may be anything: {why}")
+        self.said.append(f"{at} may be anything: {self._placed(why, schema, at)}")
+
+    def _placed(self, why: str, schema: Schema, at: str) -> str:
+        """What is said of a part that was looked at by itself, with the places that it has in the whole."""
+        why = _UNUSABLE.sub("", why)
+        return why if schema is self.root else _HELD_AT.sub(lambda _: at, why)
 
     def _why(self, schema: Schema, *, must: bool) -> str | None:
         """Why this part is not taken by itself."""

@@ -152,3 +152,13 @@ def test_a_multiple_is_followed_by_its_mark(name: str) -> None:
     words, grammar = grammar_of(style, {"type": "number", "minimum": 4, "maximum": 16, "multipleOf": 2})
     for seed in range(12):
         walk(words, grammar.matcher(), random.Random(seed), most=300)
+
+
+def test_what_is_wrong_with_a_part_is_said_of_its_place() -> None:
+    step = {"type": "integer", "multipleOf": 1_000_003}
+    listed = {"type": "array", "items": {"type": "object", "properties": {"k": step}}}
+    _, grammar = grammar_of(style_of("hermes"), {"anyOf": [listed, {"type": "null"}]})
+    (note,) = grammar.notes
+    place = "$.x.anyOf[0][].k"
+    said = f"multipleOf of {place}: {place} is a multiple of 1,000,003 "
+    assert note.startswith(f"arguments of f are not held to all of its schema: {said}")
