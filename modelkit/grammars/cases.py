@@ -21,7 +21,7 @@ from modelkit.grammars.ways import SAID, Beyond, Schema, Way, merged, plain
 from modelkit.output.reading.fitting import fits, same
 from runtime.records import dataclass
 
-MOST_CASES = 64
+MOST_CASES = 256
 MOST_WRITTEN = 500_000  # characters of all that is written out in one schema
 MOST_WORK = 300_000  # for all cases of one schema, about a microsecond each
 _FEW = 8

@@ -22,7 +22,6 @@ from typing import Any
 
 from modelkit.grammars.cases import (
     KINDS,
-    MOST_CASES,
     SAYS_NOTHING,
     Case,
     Work,
@@ -46,6 +45,7 @@ _KEYS = _CONDITIONS | _COUNTED
 _AROUND = SAYS_NOTHING | {"$schema", "$id", "$anchor", "$defs", "definitions"}
 
 _MOST_CONTAINED = 64
+_MOST_CHOSEN = 64  # ways for them to stand
 
 _Choice = tuple[str, Callable[[], list[Case]]]
 
@@ -213,4 +213,4 @@ class _Writing:
 def _written(places: int, counts: Sequence[int]) -> float:
     """How many items are written for all choices of so many places; infinite for too many choices."""
     choices = sum(comb(places, count) for count in counts)
-    return choices * (places + 1) if choices < MOST_CASES else math.inf
+    return choices * (places + 1) if choices < _MOST_CHOSEN else math.inf

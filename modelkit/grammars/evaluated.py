@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from typing import Any
 
-from modelkit.grammars.cases import MOST_CASES, Case, Work, both, said_of
+from modelkit.grammars.cases import Case, Work, both, said_of
 from modelkit.grammars.opposites import cases_of
 from modelkit.grammars.places import Schema, as_of_2020, places_in
 from modelkit.grammars.unlisted import NOTHING
@@ -25,6 +25,7 @@ from runtime.records import dataclass
 _PROPERTIES, _ITEMS = "unevaluatedProperties", "unevaluatedItems"
 _WITH = "dependentSchemas"
 _MOST_CHOICES = 256  # before those are left out that say nothing more than others
+_MOST_COMBINED = 64
 _A_LOOK = 20  # of work, at a schema
 
 
@@ -104,8 +105,8 @@ class _Looking:
         try:
             chosen = [word for word in _CHOSEN if self._looks(schema, word)]
             choices = _all_of([*self._always(schema), *(self._of(schema, word) for word in chosen)])
-            if len(choices) > MOST_CASES:
-                raise Beyond(f"more than {MOST_CASES} choices of its parts may hold")
+            if len(choices) > _MOST_COMBINED:
+                raise Beyond(f"more than {_MOST_COMBINED} choices of its parts may hold")
             closing = [self._closed(choice.seen, said) for choice in choices]
             made = [_beside(its, choice.parts) for its, choice in zip(closing, choices, strict=True)]
             self._work.write(made)
@@ -208,8 +209,8 @@ class _Looking:
 
     def _apart(self, ways: Sequence[Any]) -> set[tuple[int, int]]:
         """Those of which no value fits both, as far as that is seen."""
-        if len(ways) > MOST_CASES:
-            raise Beyond(f"it has more than {MOST_CASES} ways")
+        if len(ways) > _MOST_COMBINED:
+            raise Beyond(f"it has more than {_MOST_COMBINED} ways")
         cases = [cases_of(way, self._root, self._work) for way in ways]
         places = [(one, other) for other in range(len(ways)) for one in range(other)]
         return {two for two in places if not self._meet(cases[two[0]], cases[two[1]])}
@@ -287,7 +288,7 @@ def _sum(choices: Sequence[_Choice]) -> _Choice:
 def _needed(choices: Sequence[_Choice]) -> list[int]:
     """Those that look at more than others of which no more is asked. Raises Beyond for too many."""
     if len(choices) > _MOST_CHOICES:
-        raise Beyond(f"more than {MOST_CASES} choices of its parts may hold")
+        raise Beyond(f"more than {_MOST_COMBINED} choices of its parts may hold")
     parts = [{id(part) for part in one.parts} for one in choices]
 
     def less(other: int, place: int) -> bool:
