@@ -39,6 +39,19 @@ _NULLABLE = "nullable"
 _VALUES = frozenset({"const", "enum", "default", "examples", "example"})
 _NAMING = frozenset({*_NAMED_CHILDREN, "$defs", "definitions"})
 
+_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
+_OTHER_NAMES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "double": "number",
+    "bool": "boolean",
+    "dict": "object",
+    "list": "array",
+    "tuple": "array",
+    "none": "null",
+}
+
 _Schema = dict[str, Any]
 
 
@@ -71,8 +84,14 @@ def named_types(schema: Mapping[str, Any]) -> list[str]:
     """The types that a schema names, as it is meant; none where it names none."""
     said = schema.get("type")
     if isinstance(said, str):
-        return [said, "null"] if schema.get(_NULLABLE) is True else [said]
-    return [one for one in said if isinstance(one, str)] if isinstance(said, list) else []
+        return [type_named(said), "null"] if schema.get(_NULLABLE) is True else [type_named(said)]
+    return [type_named(one) for one in said if isinstance(one, str)] if isinstance(said, list) else []
+
+
+def type_named(name: str) -> str:
+    """JSON's name of a type that Gemini's API (`STRING`) or Python (`int`) names; any other name as it is."""
+    low = name.lower()
+    return low if low in _TYPES else _OTHER_NAMES.get(low, name)
 
 
 def _without_unevaluated(schema: _Schema) -> bool:

@@ -17,6 +17,7 @@ _SIZES = frozenset(
 )
 _SIZE = re.compile(r'"(?:min|max)(?:Length|Items|Properties|Contains)"\s*:\s*\d+[.eE]')
 _FAR = re.compile(r'"(?:exclusiveM|m)(?:in|ax)imum"\s*:\s*-?(?:\d{19}|[\d.]+[eE])')
+_FLAGS = re.compile(r'"(?:exclusiveM(?:in|ax)imum|required)"\s*:\s*(?:true|false)')
 _CONDITIONS = (
     *('"if"', '"then"', '"else"', '"not"', '"contains"', '"minContains"', '"maxContains"'),
     *('"dependentRequired"', '"dependentSchemas"', '"dependencies"'),
@@ -45,7 +46,7 @@ def prepared(text: str) -> Prepared:
 
 
 def _prepared(text: str) -> Prepared:
-    text = _with_held_patterns(_with_definitions(with_links(_without_letters(text))))
+    text = _with_held_patterns(_with_definitions(with_links(_without_flags(_without_letters(text)))))
     text, unseen = _with_all_evaluated(text)
     text, refused = _without_conditions(_with_plain_lists(_with_later_lists(text)))
     text = _with_few_names(with_known_names(as_meant(text, marked='"oneOf"' in text)))
@@ -64,6 +65,18 @@ def _with_near_bounds(text: str) -> str:
     places = places_in(root) if isinstance(root, dict) else ()
     changed = [with_near_bounds(schema) for _, schema in places]
     return json.dumps(root) if any(changed) else text
+
+
+def _without_flags(text: str) -> str:
+    if not _FLAGS.search(text):
+        return text
+    from modelkit.grammars.dialects import without_flags
+
+    root = json.loads(text)
+    if not isinstance(root, dict):
+        return text
+    without_flags(root)
+    return json.dumps(root)
 
 
 def _without_impossible(text: str) -> str:

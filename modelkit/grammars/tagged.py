@@ -46,7 +46,7 @@ class _Tagged:
 
     def objects(self, schema: Schema) -> str:
         parts = [its for kind, its in self._parts(schema, "$") if kind == "object"]
-        return self._rules.rule(either(map(self._object, parts)))
+        return self._rules.rule(either(map(self._object, parts)) or self._rules.said(self._end))
 
     def _object(self, schema: Schema) -> str:
         its = members_of(self._rules, self._ways, schema, "$")

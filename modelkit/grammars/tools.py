@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from modelkit.errors import RequestError
+from modelkit.grammars.dialects import with_types_of_json
 from modelkit.grammars.places import places_in
 from modelkit.grammars.prepared import prepared
 from modelkit.grammars.unheld import as_written
@@ -94,6 +95,7 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
         schema = json.loads(json.dumps(given or {}, allow_nan=False))
         if isinstance(schema, dict):
             _leave_out_remarks(schema)
+            with_types_of_json(schema)
             text = json.dumps(_of_object(schema))
             schema, unheld = _of_object(json.loads(prepared(text).text)), as_written(text)
     except (TypeError, ValueError, RecursionError) as error:
