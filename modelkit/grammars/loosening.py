@@ -87,6 +87,9 @@ class _Loosening:
             self.part(inner, f"{at}{name}", must=must and needed)
         if (why := self._why(schema, must=must)) is None:
             return
+        why = self._without_unknown(schema, at, why, must=must)
+        if why is None:
+            return
         keys = [key for key in schema if key not in _SILENT]
         for key in sorted(keys, key=lambda key: key in _KEPT):
             held = schema.pop(key)
@@ -100,6 +103,24 @@ class _Loosening:
                 schema[key] = held
         schema.clear()
         self.said.append(f"{at} may be anything: {self._placed(why, schema, at)}")
+
+    def _without_unknown(self, schema: Schema, at: str, why: str, *, must: bool) -> str | None:
+        """Without required names that a closed object does not have, where that is what is wrong; why it is
+        not taken still.
+        """
+        required, named = schema.get("required"), schema.get("properties")
+        if schema.get("additionalProperties") is not False or not isinstance(required, list):
+            return why
+        unknown = [one for one in required if not isinstance(named, dict) or one not in named]
+        if not unknown or "patternProperties" in schema:
+            return why
+        schema["required"] = [one for one in required if one not in unknown]
+        without = self._why(schema, must=must)
+        if without == why:
+            schema["required"] = required
+        else:
+            self.said.append(f"required of {at}: {unknown[0]!r} is none of its properties")
+        return without
 
     def _placed(self, why: str, schema: Schema, at: str) -> str:
         """What is said of a part that was looked at by itself, with the places that it has in the whole."""

@@ -162,3 +162,14 @@ def test_what_is_wrong_with_a_part_is_said_of_its_place() -> None:
     place = "$.x.anyOf[0][].k"
     said = f"multipleOf of {place}: {place} is a multiple of 1,000,003 "
     assert note.startswith(f"arguments of f are not held to all of its schema: {said}")
+
+
+def test_a_required_name_that_a_closed_object_does_not_have_is_left_out() -> None:
+    closed = {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": False}
+    words, grammar = grammar_of(style_of("hermes"), {**closed, "required": ["a", "b"]}, must=True)
+    assert [note.partition("schema: ")[2] for note in grammar.notes] == [
+        "required of $.x: 'b' is none of its properties"
+    ]
+    assert begins(words, grammar, '{"n": 5, "x": {"a": null}}')
+    assert not begins(words, grammar, '{"n": 5, "x": {"a": null, "b"')
+    assert not begins(words, grammar, '{"n": 5, "x": {}')
