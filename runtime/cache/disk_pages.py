@@ -1,11 +1,12 @@
 """The prefix store's second floor: pages in a folder, which outlive the process.
 
-A page's file is found by a digest of all keys before its stop, so a lookup reads one folder listing, and the
-pages that lead to the deepest stop it knows. Files are written on a thread of their own, from arrays that are
-evaluated already; the prefix store never waits for it. Whatever cannot be read, or does not fit the layout,
-is removed and computed again. Several processes may share the folder: files appear whole, and one that
-another process has removed counts as not there. Where the folder cannot be looked into, or the process has no
-file left to open, nothing is known and nothing kept at that moment: no row fails for it.
+A page's file is found by a digest of all keys before its stop, so a lookup reads one folder listing; what is
+read then are the pages that lead to the deepest stop it knows. Files are written on a thread of their own,
+from arrays that are evaluated already, and read on another; the prefix store never waits for either. Whatever
+cannot be read, or does not fit the layout, is removed and computed again. Several processes may share the
+folder: files appear whole, and one that another process has removed counts as not there. Where the folder
+cannot be looked into, or the process has no file left to open, nothing is known and nothing kept at that
+moment: no row fails for it.
 
 Invariant: `namespace` names all that a page's meaning depends on beside its keys: model, layout, dtypes, and
 whether kernels computed it.
@@ -16,8 +17,10 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import field
+from itertools import takewhile
 from pathlib import Path
 
 import mlx.core as mx
@@ -34,7 +37,7 @@ from runtime.cache.page_folder import (
     page_name,
     trim_pages,
 )
-from runtime.cache.page_tensors import NAMES, PageTensors
+from runtime.cache.page_tensors import NAMES, PageTensors, typed
 from runtime.cache.prefix import PageNode, PrefixStore
 from runtime.cpu import native
 from runtime.records import dataclass
@@ -68,6 +71,20 @@ class _Job:
         return file_bytes(self.path, self.tensors, self.before, self.kept)
 
 
+@dataclass(slots=True, eq=False)
+class Reading:
+    """Pages of a sequence, as they are read from the disk."""
+
+    keys: Sequence[Hashable]
+    files: list[PageName]
+    told: Callable[[], object]
+    """Called on the thread that reads, when no more will come."""
+    pages: list[Stored] = field(default_factory=list[Stored])
+    """As many of them as are sound, from the first on."""
+    over: bool = False
+    """Will no more come?"""
+
+
 class DiskPages:
     """Pages of layers laid out as `layout`, whose activations are `dtype`; `kept_format` as in KVRows.
 
@@ -98,12 +115,30 @@ class DiskPages:
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._writer = threading.Thread(target=self._write, name="modelkit-pages", daemon=True)
         self._writer.start()
+        self._wanted: queue.SimpleQueue[Reading | None] = queue.SimpleQueue()
+        self._reader: threading.Thread | None = None
+        self._closing = False
 
-    def find(self, keys: Sequence[Hashable], *, above: int, limit_bytes: int) -> list[Stored]:
-        """Pages that lead from `above` to the deepest stop in (above, len(keys)), in order; [] for none.
+    def fetch(
+        self, keys: Sequence[Hashable], *, above: int, limit_bytes: int, told: Callable[[], object]
+    ) -> Reading | None:
+        """Begin to read the pages that lead from `above` to the deepest stop in (above, len(keys)), in order;
+        None where there are none.
 
-        limit_bytes: of all of them together.
+        limit_bytes: of all of them together. told: as in Reading.
         """
+        files = self._leading(keys, above, limit_bytes)
+        if not files:
+            return None
+        reading = Reading(keys, files, told)
+        if self._reader is None:
+            self._reader = threading.Thread(target=self._fetch, name="modelkit-pages-read", daemon=True)
+            self._reader.start()
+        self._wanted.put(reading)
+        return reading
+
+    def _leading(self, keys: Sequence[Hashable], above: int, limit_bytes: int) -> list[PageName]:
+        """The files of what `fetch` is asked for."""
         files = {(file.stop, file.key): file for file in self._files() or () if file.stop < len(keys)}
         if all(stop <= above for stop, _ in files):
             return []
@@ -113,7 +148,7 @@ class DiskPages:
             chain = _chain(ours, stop, above)
             sizes = [file.nbytes() for file in chain]
             if chain and min(sizes) >= 0 and sum(sizes) <= limit_bytes:
-                return [*self._read(chain, keys)]
+                return chain
         return []
 
     def read(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> Iterator[Stored]:
@@ -144,9 +179,13 @@ class DiskPages:
                 self._submit(job)
 
     def close(self) -> None:
-        """Finish writing."""
+        """Finish writing. What is being read is not waited for beyond the present page."""
         self._jobs.put(None)
         self._writer.join()
+        self._closing = True
+        if self._reader is not None:
+            self._wanted.put(None)
+            self._reader.join()
 
     def _files(self) -> list[PageName] | None:
         """Those that are ours; None where the folder cannot be looked into."""
@@ -173,6 +212,18 @@ class DiskPages:
                 return
             self._queued[job.path] = size
         self._jobs.put(job)
+
+    def _fetch(self) -> None:
+        """The reader's thread."""
+        while (reading := self._wanted.get()) is not None:
+            try:
+                pages = self._read(reading.files, reading.keys)
+                reading.pages += takewhile(lambda _: not self._closing, pages)
+            except Exception as error:  # noqa: BLE001 -- a row waits for it, and can do without
+                _warn("prefixes in %s cannot be read: %s", self._folder.path, error, exc_info=error)
+            reading.over = True
+            reading.told()
+            del reading  # its pages, while the next is waited for
 
     def _write(self) -> None:
         """The writer's thread. A disk that fails once is not bothered again."""
@@ -245,9 +296,11 @@ def path_to(node: PageNode, length: int) -> list[Stored]:
 
 
 def insert_pages(store: PrefixStore, keys: Sequence[Hashable], pages: Iterable[Stored]) -> None:
-    """Give the store pages of this sequence, evaluated before the next step (`runtime.cache.sharing`)."""
+    """Give the store pages of this sequence as they were read, evaluated before the next step
+    (`runtime.cache.sharing`).
+    """
     for stored in pages:
-        store.insert(keys[: stored.stop], stored.start, stored.page)
+        store.insert(keys[: stored.stop], stored.start, typed(stored.page))
     mx.eval(store.changed())
 
 

@@ -6,6 +6,7 @@ layer of its kind has of a range.
 
 import struct
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import starmap
 from typing import Any, cast
 
@@ -31,6 +32,8 @@ from runtime.cache.snapshot import TOKEN_AXIS, Absent, Checkpoint, Snapshot, Spa
 
 DTYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U32": mx.uint32}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+BITS = mx.uint16
+"""What bfloat16 is read as: numpy has no such type, and only the engine's thread can make it one."""
 NOTHING = Tensor("F32", (0,), b"")
 
 Shape = tuple[tuple[int | None, ...], mx.Dtype]
@@ -64,7 +67,9 @@ class PageTensors:
         return {KEYS: pack_ids(keys), **layers}
 
     def read(self, tensors: Mapping[str, Tensor], start: int, stop: int, keys: Sequence[Hashable]) -> Page:
-        """The page of [start, stop), whose keys these are. Raises BadPage where the tensors are not its."""
+        """The page of [start, stop), whose keys these are, to be `typed`. Raises BadPage where the tensors
+        are not its. For any thread: no operation of MLX is asked for, and all arrays are evaluated.
+        """
         left = dict(tensors)
         if left.pop(KEYS, None) != pack_ids(keys):
             raise BadPage("its keys are not those that its name is made of")
@@ -78,6 +83,18 @@ class PageTensors:
             _snapshot(spec, start, stop, own, shapes, elsewhere=layer in self._elsewhere)
             for layer, (spec, own, shapes) in enumerate(zip(self._layout, found, self._shapes, strict=True))
         )
+
+
+def typed(page: Page) -> Page:
+    """A page as it was read, with arrays of the types that its layers want. Lazy, and takes no memory."""
+    return tuple(
+        None if snapshot is None else replace(snapshot, arrays=tuple(map(_typed, snapshot.arrays)))
+        for snapshot in page
+    )
+
+
+def _typed(x: mx.array) -> mx.array:
+    return x.view(mx.bfloat16) if x.dtype == BITS else x
 
 
 def _shapes(spec: LayerSpec, dtype: mx.Dtype, kept_format: str | None) -> list[Shape]:
@@ -164,5 +181,4 @@ def _array(tensor: Tensor) -> mx.array:
     import numpy as np
 
     plain = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U32": np.uint32}[tensor.dtype]
-    array = mx.array(np.frombuffer(tensor.data, plain)).reshape(tensor.shape)
-    return array.view(mx.bfloat16) if tensor.dtype == "BF16" else array
+    return mx.array(np.frombuffer(tensor.data, plain).reshape(tensor.shape))

@@ -61,7 +61,7 @@ class Engine:
             return furnish(load(), options, drafters, learned, release, self._bell, adapters, crew)
 
         try:
-            loop = self._thread.call(lambda: Loop(furnished, options, self._queue, self._bell))
+            loop = self._thread.call(lambda: Loop(furnished, options, self._queue, self._bell, self._wake))
             self._loop, self.model, self.adapters = loop, loop.room.model, loop.room.adapters
             self._threads, self._vocab_size = loop.room.threads, self.model.vocab_size
             self._reads = self.model.described.start_id is not None
@@ -175,6 +175,11 @@ class Engine:
                 self._closed = True
                 self._loop.close()
                 del self.model  # whoever still holds the engine keeps no weights alive
+
+    def _wake(self) -> None:
+        """Let the thread look for work, if it still runs."""
+        with suppress(ThreadEnded):
+            self._thread.post(lambda: None, lambda _error: None)
 
     def _ended(self, reason: BaseException | None) -> None:
         if not self._loop.end_all(reason):

@@ -9,6 +9,7 @@ Invariant: everything runs on the engine's thread unless its docstring says othe
 
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from runtime.cache.prefix import Entry
@@ -29,10 +30,14 @@ from runtime.nn import ops
 
 
 class Loop:
-    """Drives the parts in `room`, which are made here. queue: counts requests that had no place yet."""
+    """Drives the parts in `room`, which are made here. queue: counts requests that had no place yet. wake:
+    has the thread look for work; for any thread.
+    """
 
-    def __init__(self, furnish: Furnish, options: Options, queue: Waiting, bell: Bell) -> None:
-        self._options = options
+    def __init__(
+        self, furnish: Furnish, options: Options, queue: Waiting, bell: Bell, wake: Callable[[], object]
+    ) -> None:
+        self._options, self._wake = options, wake
         self._waiting: deque[Row] = deque()
         self._queue, self._bell = queue, bell
         self._blocked = False
@@ -166,6 +171,7 @@ class Loop:
 
     def _next(self) -> bool:
         self._drop_cancelled()
+        self._store_fetched()
         self._make_room()
         next_row = self._next_row()
         paced = self._pace.beside if self._decoding else self._pace.alone
@@ -179,7 +185,7 @@ class Loop:
                 self._lead.rest()
             return False
         if work.admit:
-            self._bell.ring()  # what is known of the prompt may have to come from a disk
+            self._bell.ring()  # what is known of the prompt may be much to copy
             assert next_row is not None
             self._admit(next_row)
         else:
@@ -187,15 +193,14 @@ class Loop:
         return True
 
     def _next_row(self) -> Row | None:
-        """The row to get a place next: the oldest that waits or, while a long prompt is being read, one that
-        may pass it.
+        """The row to get a place next: the oldest that waits for nothing else or, while a long prompt is
+        being read, one that may pass it.
         """
         reading = self._places.prefilling
-        if reading is None:
-            return self._waiting[0] if self._waiting else None
-        if self._places.passed is not None:
+        if reading is not None and self._places.passed is not None:
             return None
-        return next((row for row in self._waiting if self._passes(row, reading)), None)
+        ready = (row for row in self._waiting if row.fetch is None)
+        return next((row for row in ready if reading is None or self._passes(row, reading)), None)
 
     def _passes(self, row: Row, reading: Row) -> bool:
         """May it be read first? What is kept of it need not be read: that is looked up once, as many may
@@ -210,7 +215,7 @@ class Loop:
 
     def _load(self, next_row: Row | None) -> Load:
         reading = self._places.prefilling
-        waiting = 0 if self._blocked else len(self._waiting)
+        waiting = 0 if self._blocked or next_row is None else len(self._waiting)
         return Load(
             len(self._decoding),
             reading.unread if reading else 0,
@@ -219,8 +224,23 @@ class Loop:
             passing=reading is not None and next_row is not None,
         )
 
+    def _fetches(self, row: Row) -> bool:
+        """Does this waiting row wait for what the disk knows of it? That is asked once."""
+        if not row.fetched:
+            row.fetched = True
+            live = enumerate(self._places.rows)
+            row.fetch = self._prefixes.fetch(row, live, self._wake) or self._sources.fetch(row, self._wake)
+        return row.fetch is not None
+
+    def _store_fetched(self) -> None:
+        """Keep what has come from the disk for rows that wait, which need wait for it no more."""
+        for row in self._waiting:
+            if row.fetch is not None and row.fetch.over:
+                fetch, row.fetch, row.known = row.fetch, None, None
+                fetch.store()
+
     def _admit(self, row: Row) -> None:
-        """Open a place for a waiting row."""
+        """Open a place for a waiting row, once all is there that it begins with."""
         try:
             self._adapters.bring(row.request.adapters)
         except RuntimeFault as error:
@@ -231,6 +251,8 @@ class Loop:
         if row.shift is None:
             row.shift = self._shift(row.request)
         if row.request.max_tokens > 0:
+            if self._fetches(row):
+                return
             try:
                 self._places.open(row)
             except CacheFull as error:

@@ -1,10 +1,11 @@
 """Between the engine's rows and the prefix store: which keys a row has, and what memory, disk and other rows
 know of them.
 
-A row begins with the longest beginning that is known, in memory or on disk, and may be resumed; a live row
-that has computed more of it is paged first. Where the store takes no such page, or there is none, the new row
-gets a copy of what the live one has: several answers to one prompt read it once, whatever is kept. What goes
-to disk is paged at marks, like what cannot be cut anywhere: runtime.cache.sharing has the rules.
+A row begins with the longest beginning that is known and may be resumed; what of it is on disk alone is
+fetched before that (`runtime.engine.fetching`). A live row that has computed more of it is paged first. Where
+the store takes no such page, or there is none, the new row gets a copy of what the live one has: several
+answers to one prompt read it once, whatever is kept. What goes to disk is paged at marks, like what cannot be
+cut anywhere: runtime.cache.sharing has the rules.
 
 A key is a token's id. With adapters, the same ids leave other keys and values, so the first key of a row that
 has some says which, and at what scales: rows share what they have if they have the same ones.
@@ -25,12 +26,13 @@ from dataclasses import replace
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
-from runtime.cache.disk_pages import DiskPages, insert_pages, path_to
+from runtime.cache.disk_pages import DiskPages, path_to
 from runtime.cache.layout import reads_prompt
 from runtime.cache.pages import cuts_anywhere, page_arrays, split_page, take_page
-from runtime.cache.prefix import Entry, Match, PageNode, PrefixStore
+from runtime.cache.prefix import Entry, PageNode, PrefixStore
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys, common, keys_apart, told_apart
+from runtime.engine.fetching import Fetch
 from runtime.engine.options import Options
 from runtime.engine.row import Row
 from runtime.errors import CacheFull
@@ -115,6 +117,17 @@ class Prefixes:
         row.room = min((border for border in borders if border is not None), default=None)
         return self._keys(row, row.ids)
 
+    def fetch(self, row: Row, live: Iterable[Placed], told: Callable[[], object]) -> Fetch | None:
+        """Begin to read what the disk alone knows of a row that waits; None where that is nothing. live: as
+        in `begin`. told: as in Reading.
+        """
+        if self._disk is None or self._sharing is None:
+            return None
+        keys, store = self._begun(row), self._sharing.store
+        known = max(store.lookup(keys).offset, self._nearest(keys, live)[1])
+        reading = self._disk.fetch(keys, above=known, limit_bytes=store.limit_bytes, told=told)
+        return None if reading is None else Fetch(self._sharing, reading)
+
     def begin(self, place: int, row: Row, live: Iterable[Placed]) -> None:
         """Put the row where its ids are known from. live: rows whose computed tokens may be shared too."""
         keys = self._begun(row)
@@ -134,8 +147,6 @@ class Prefixes:
             read = self._keys(best[1], best[1].read)
             self._save(read, sharing.page(best[1], best[0], read))
             match = store.lookup(keys)
-        if self._disk is not None:
-            match = _found(keys, match, sharing, self._disk)
         if self._ahead and match.offset > match.matched - self._ahead:
             match = store.lookup(keys[: match.matched + 1 - self._ahead])
         row.length = sharing.begin(row, place, keys, match, row.request.marks)
@@ -224,17 +235,6 @@ class Prefixes:
         """What leads to this node, on disk too."""
         if node is not None and self._disk is not None:
             self._disk.save(keys, path_to(node, len(keys)))
-
-
-def _found(keys: Keys, match: Match, sharing: Sharing[Row], disk: DiskPages) -> Match:
-    """Bring in what the disk knows beyond the store."""
-    store = sharing.store
-    pages = disk.find(keys, above=match.offset, limit_bytes=store.limit_bytes)
-    if not pages:
-        return match
-    count = sharing.readable(keys, [(stored.start, stored.stop) for stored in pages])
-    insert_pages(store, keys, pages[:count])
-    return store.lookup(keys)
 
 
 def _readable(entry: Entry) -> Entry:

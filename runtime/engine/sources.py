@@ -12,11 +12,11 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
-from runtime.cache.disk_pages import DiskPages, Stored, insert_pages
+from runtime.cache.disk_pages import DiskPages, Stored
 from runtime.cache.layout import bytes_per_token, reads_prompt
-from runtime.cache.prefix import Entry, Match, PrefixStore
+from runtime.cache.prefix import Entry, PrefixStore
 from runtime.cache.prompts import END, KeptPrompts, is_of_prompt, of_prompts, prompt_keys
-from runtime.cache.trie import Keys
+from runtime.engine.fetching import Fetch
 from runtime.engine.options import Options
 from runtime.engine.row import Row
 from runtime.loaded import LoadedModel
@@ -54,6 +54,19 @@ class Sources:
         its = [spec for spec in memory.layout if is_of_prompt(spec)]
         self._token_bytes = sum(bytes_per_token(spec, model.dtype.size) for spec in its)
 
+    def fetch(self, row: Row, told: Callable[[], object]) -> Fetch | None:
+        """Begin to read what the disk alone knows of the prompt of a row that waits; None where that is
+        nothing. told: as in Reading.
+        """
+        if self._disk is None or self._kept is None:
+            return None
+        keys = prompt_keys(row.request.source, row.space)
+        if self._kept.find(keys) is not None:
+            return None
+        limit_bytes = self._kept.store.limit_bytes
+        reading = self._disk.fetch((*keys, END), above=0, limit_bytes=limit_bytes, told=told)
+        return None if reading is None else Fetch(self._kept, reading)
+
     def bring(self, row: Row, step: Step) -> None:
         """Give the row, which this step begins, what the encoder makes of its prompt. CacheFull before
         anything is computed.
@@ -62,7 +75,7 @@ class Sources:
         self._make_room(len(source), step)
         if self._kept is not None:
             keys = prompt_keys(source, row.space)
-            known = self._known(self._kept, keys)
+            known = self._kept.find(keys)
             if known is not None:
                 row.cached = len(source)
                 self._kept.give(step, keys, known)
@@ -115,15 +128,3 @@ class Sources:
             self._memory.prepare(step)
         finally:
             budget.claim(-more)
-
-    def _known(self, kept: KeptPrompts, keys: Keys) -> Match | None:
-        """What is kept of this very prompt, if it was read before."""
-        found = kept.find(keys)
-        if found is not None or self._disk is None:
-            return found
-        pages = self._disk.find((*keys, END), above=0, limit_bytes=kept.store.limit_bytes)
-        if not pages:
-            return None
-        count = kept.readable(keys, [(stored.start, stored.stop) for stored in pages])
-        insert_pages(kept.store, keys, pages[:count])
-        return kept.find(keys)

@@ -1,6 +1,8 @@
 """Made-up pages of every kind of layer memory, and a folder that they are kept in."""
 
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
@@ -9,6 +11,7 @@ from runtime.cache.build import build_memory
 from runtime.cache.disk_pages import DiskPages, Stored
 from runtime.cache.layout import Encoder, Full, LayerSpec, Pooled, Recurrent, Rotating, State
 from runtime.cache.page_folder import PrefixFolder, list_pages
+from runtime.cache.page_tensors import typed
 from runtime.cache.pages import page_arrays, take_page
 from runtime.step import Step
 
@@ -63,7 +66,12 @@ def saved(folder: Path, keys: Sequence[int], stored: Sequence[Stored], **more: o
 
 
 def found(disk: DiskPages, keys: Sequence[int], above: int = 0, limit_bytes: int = 1 << 30) -> list[Stored]:
-    return disk.find(keys, above=above, limit_bytes=limit_bytes)
+    told = threading.Event()
+    reading = disk.fetch(keys, above=above, limit_bytes=limit_bytes, told=told.set)
+    if reading is None:
+        return []
+    assert told.wait(60)
+    return [replace(stored, page=typed(stored.page)) for stored in reading.pages]
 
 
 def same(a: Stored, b: Stored) -> bool:

@@ -1,14 +1,17 @@
 """Prefixes that outlive the process."""
 
 import errno
+import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runtime.cache import disk_pages
-from runtime.cache.page_files import read_page
+from runtime.cache.page_files import Tensor, read_page
 from runtime.cache.page_folder import PrefixFolder, clear_pages, list_pages
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
@@ -78,6 +81,64 @@ def test_nothing_is_read_that_memory_knows(tmp_path: Path, monkeypatch: pytest.M
     assert ask(engine, (*SYSTEM, *OTHER, *ASK), MARKS)[1] == len(SYSTEM)
     assert len(read) == known
     engine.close()
+
+
+@contextmanager
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[threading.Event, threading.Event]]:
+    """Is a page asked for, and may it come?"""
+    asked, go = threading.Event(), threading.Event()
+
+    def read(path: Path) -> dict[str, Tensor]:
+        asked.set()
+        assert go.wait(60)
+        return read_page(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk_pages, "read_page", read)
+        yield asked, go
+        go.set()
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3_5"])
+def test_others_are_served_while_a_page_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    engine, prompt = begin(tmp_path, kind), (*SYSTEM, *USER, *ASK)
+    wanted, _ = ask(engine, prompt, MARKS)
+    engine.close()
+    engine = begin(tmp_path, kind)
+    with slow_disk(monkeypatch) as (asked, go):
+        running = engine.submit(Request(OTHER, 60, GREEDY))
+        waits = engine.submit(Request(prompt, 10, GREEDY, marks=MARKS))
+        left = engine.submit(Request(prompt, 10, GREEDY, marks=MARKS))
+        assert asked.wait(60)
+        assert len(list(running)) == 60
+        assert ask(engine, (*OTHER, *ASK))[0]  # one that came later
+        left.close()
+        assert engine.activity.waiting == 1
+        go.set()
+        assert tuple(token for delta in waits for token in delta.ids) == wanted
+    assert waits.finish is not None
+    assert waits.finish.usage.cached_tokens == len(SYSTEM + USER)
+    engine.close()
+
+
+def test_an_engine_is_closed_while_a_page_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, prompt = begin(tmp_path, "qwen3_5"), (*SYSTEM, *USER, *ASK)
+    ask(engine, prompt, MARKS)
+    engine.close()
+    engine = begin(tmp_path, "qwen3_5")
+    with slow_disk(monkeypatch) as (asked, go):
+        waits = engine.submit(Request(prompt, 10, GREEDY, marks=MARKS))
+        assert asked.wait(60)
+        closing = threading.Thread(target=engine.close)
+        closing.start()
+        assert list(waits) == []
+        assert waits.finish is not None
+        assert waits.finish.reason == "cancelled"
+        go.set()
+        closing.join(60)
+        assert not closing.is_alive()
 
 
 def test_another_model_starts_anew(tmp_path: Path) -> None:
