@@ -252,16 +252,22 @@ class LayerMemory(Sequence[OwnCache | None]):
         mx.eval([array for snapshot in page if snapshot is not None for array in snapshot.arrays])
         return page
 
-    def restore(self, row: int, pages: Sequence[Page], stop: int) -> None:
-        """Put the row at `stop` from pages in order of position. NotSupported names the layer."""
-        columns = [[page[i] for page in pages] for i in range(len(self.layout))]
-        for i, (spec, column) in enumerate(zip(self.layout, columns, strict=True)):
+    def restore(
+        self, row: int, pages: Sequence[Page], stop: int, layers: Sequence[int] | None = None
+    ) -> None:
+        """Put the row at `stop` from pages in order of position. NotSupported names the layer. layers: those
+        alone, for now (`runtime.cache.restoring`).
+        """
+        some = range(len(self.layout)) if layers is None else layers
+        columns = {i: [page[i] for page in pages] for i in some}
+        for i, column in columns.items():
+            spec = self.layout[i]
             if not resumable(spec, column, stop):
                 raise NotSupported(f"the pages do not let layer {i} ({spec.kind}) resume at {stop}")
         self.claim(row, stop)  # CacheFull comes here, before a layer has changed
         self.evaluate()  # a write into a buffer that a step on its way uses would copy all of it
-        for cache, column in zip(self._own, columns, strict=True):
-            if cache is not None:
+        for i, column in columns.items():
+            if (cache := self._own[i]) is not None:
                 cache.restore(row, [snapshot for snapshot in column if snapshot is not None], stop)
 
     def move(self, src: int, dst: int) -> None:

@@ -19,6 +19,7 @@ from runtime.cache.build import LayerMemory
 from runtime.cache.marks import page_marks
 from runtime.cache.pages import cuts_anywhere, take_page
 from runtime.cache.prefix import Match, PageNode, PrefixStore
+from runtime.cache.restoring import Restoring
 from runtime.errors import CacheFull
 from runtime.records import dataclass
 
@@ -64,14 +65,22 @@ class Sharing(Generic[U]):
 
         Where memory has no room for what matched, nothing did.
         """
+        restoring = self.enter(user, place, keys, match, marks)
+        restoring.finish(place)
+        return restoring.stop
+
+    def enter(
+        self, user: U, place: int, keys: Sequence[Hashable], match: Match, marks: Iterable[int] = ()
+    ) -> Restoring:
+        """As `begin`, but what the row begins with is still to be copied to its place."""
         try:
             if match.offset:
-                self._memory.restore(place, match.pages, match.offset)
+                self._memory.claim(place, match.offset)
         except CacheFull:
             match = Match(0, 0, (), self.store.lookup(()).node)
         self.store.hold(match.node)
         self._uses[user] = Use(match.offset, match.node, self._marks(keys, match, marks))
-        return match.offset
+        return Restoring(self._memory, match.pages, match.offset)
 
     def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
         """How many of these pages of a sequence, which were read from disk here, may come into the store."""

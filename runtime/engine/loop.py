@@ -173,6 +173,7 @@ class Loop:
         self._drop_cancelled()
         self._store_fetched()
         self._make_room()
+        self._restore()
         next_row = self._next_row()
         paced = self._pace.beside if self._decoding else self._pace.alone
         work = decide(self._load(next_row), self._budget_tokens, paced)
@@ -188,9 +189,24 @@ class Loop:
             self._bell.ring()  # what is known of the prompt may be much to copy
             assert next_row is not None
             self._admit(next_row)
-        else:
+        elif work.decode or work.prefill:
             self._step(work.prefill)
         return True
+
+    def _restore(self) -> None:
+        """Put the row that is being read back where it is known from, for as long as others hardly notice."""
+        if not self._places.restoring:
+            return
+        self._bell.ring()
+        self._steps.read_back()  # a write into a buffer that a step on its way uses would copy all of it
+        self._desk.done(None)
+        until = time.monotonic() + self._pace.gap_s
+        try:
+            self._places.restore()
+            while self._places.restoring and time.monotonic() < until:
+                self._places.restore()
+        except CacheFull as error:
+            self._step_aside(error)
 
     def _next_row(self) -> Row | None:
         """The row to get a place next: the oldest that waits for nothing else or, while a long prompt is
@@ -221,6 +237,7 @@ class Loop:
             reading.unread if reading else 0,
             waiting,
             self._places.free,
+            restoring=self._places.restoring,
             passing=reading is not None and next_row is not None,
         )
 

@@ -56,9 +56,14 @@ class Pace:
         return sorted(self._written)[len(self._written) // 2] if self._written else 0.0
 
     @property
+    def gap_s(self) -> float:
+        """What whoever writes hardly notices between two tokens."""
+        return max(GAP_S, self._written_s)
+
+    @property
     def beside(self) -> int:
         """Tokens that a step may read beside rows that write."""
-        return FIRST if self._token_s is None else self._fitting(max(GAP_S, self._written_s), LEAST)
+        return FIRST if self._token_s is None else self._fitting(self.gap_s, LEAST)
 
     @property
     def alone(self) -> int:

@@ -6,8 +6,12 @@ cache can hand out plain slices. Drafters and the prefix store are told of every
 
 When memory runs out, those that can do without give way first: drafters, then empty places.
 
+A row whose beginning is known is put back there layer by layer (`runtime.cache.restoring`) before more of it
+is read.
+
 Invariants: `decoding` stays the same list for as long as this lives; a row is in it, is `prefilling` or
-`passed`, or has no place. None is `passed` unless another is `prefilling`.
+`passed`, or has no place. None is `passed` unless another is `prefilling`. What is put back is `prefilling`,
+and lets none pass until it is.
 """
 
 from collections.abc import Sequence
@@ -15,6 +19,7 @@ from collections.abc import Sequence
 from runtime import host
 from runtime.cache.build import LayerMemory
 from runtime.cache.protocol import Rotate
+from runtime.cache.restoring import Restoring
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.row import Row
 from runtime.errors import CacheFull
@@ -30,6 +35,7 @@ class Places:
         self.passed: Row | None = None
         self._memory, self._prefixes, self._desk = memory, prefixes, desk
         self._max_rows = max_rows
+        self._restoring: Restoring | None = None
         self._rested_bytes = memory.nbytes
 
     @property
@@ -46,6 +52,7 @@ class Places:
         lets it pass. CacheFull when there is no room for a place; nothing has changed then.
         """
         assert self.passed is None
+        assert not self.restoring
         place, passed = len(self.decoding), self.prefilling
         wanted = place + (1 if passed is None else 2)
         if self._memory.rows < wanted:
@@ -57,11 +64,22 @@ class Places:
             self._move(place, place + 1)
             self.passed = passed
         self.prefilling = row
-        self._prefixes.begin(place, row, [(at, one) for at, one in enumerate(self.rows) if one is not row])
+        live = [(at, one) for at, one in enumerate(self.rows) if one is not row]
+        self._restoring = self._prefixes.begin(place, row, live)
         self._desk.begin(place, row.ids, row.space)
         row.since = row.length
         if passed is not None:
             passed.since += max(row.unread, len(row.request.source))
+
+    @property
+    def restoring(self) -> bool:
+        """Is the row that is being prefilled still to be put back, as far as it is known?"""
+        return self._restoring is not None and not self._restoring.over
+
+    def restore(self) -> None:
+        """One layer more of that. Nothing is in flight. CacheFull where others have taken its room."""
+        assert self._restoring is not None
+        self._restoring.go_on(len(self.decoding))
 
     def start_decoding(self) -> None:
         """The row that was prefilled joins the others, where it is. So one that has let it pass is where the
@@ -85,7 +103,7 @@ class Places:
             self.passed = None
             return
         if row is self.prefilling:
-            self.prefilling, self.passed = self.passed, None
+            self.prefilling, self.passed, self._restoring = self.passed, None, None
             if self.prefilling is not None:
                 self._move(place + 1, place)
             return
@@ -144,7 +162,7 @@ class Places:
         """Forget all rows, and what was computed for them."""
         rows = self.rows
         self.decoding.clear()
-        self.prefilling = self.passed = None
+        self.prefilling = self.passed = self._restoring = None
         for row in rows:
             self._prefixes.forget(row)
         for place in range(self._memory.rows):

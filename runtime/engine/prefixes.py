@@ -30,6 +30,7 @@ from runtime.cache.disk_pages import DiskPages, path_to
 from runtime.cache.layout import reads_prompt
 from runtime.cache.pages import cuts_anywhere, page_arrays, split_page, take_page
 from runtime.cache.prefix import Entry, PageNode, PrefixStore
+from runtime.cache.restoring import Restoring
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys, common, keys_apart, told_apart
 from runtime.engine.fetching import Fetch
@@ -128,18 +129,22 @@ class Prefixes:
         reading = self._disk.fetch(keys, above=known, limit_bytes=store.limit_bytes, told=told)
         return None if reading is None else Fetch(self._sharing, reading)
 
-    def begin(self, place: int, row: Row, live: Iterable[Placed]) -> None:
-        """Put the row where its ids are known from. live: rows whose computed tokens may be shared too."""
-        keys = self._begun(row)
+    def begin(self, place: int, row: Row, live: Iterable[Placed]) -> Restoring | None:
+        """The row begins where its ids are known from; what is known is still to be copied to its place.
+        live: rows whose computed tokens may be shared too.
+        """
+        keys, restoring = self._begun(row), None
         best, known = self._nearest(keys, live)
         if self._sharing is not None:
-            self._begin(self._sharing, place, row, keys, best, known)
+            restoring = self._begin(self._sharing, place, row, keys, best, known)
+            row.length = restoring.stop
         if best is not None and known - self._ahead > row.length:
-            self._copy(best, place, row, known - self._ahead)
+            restoring = self._copy(best, place, row, known - self._ahead) or restoring
+        return restoring
 
     def _begin(
         self, sharing: Sharing[Row], place: int, row: Row, keys: Keys, best: Placed | None, known: int
-    ) -> None:
+    ) -> Restoring:
         """From what is kept. best: the live row that has computed `known` of these keys, if any has some."""
         store = sharing.store
         match = store.lookup(keys)
@@ -149,7 +154,7 @@ class Prefixes:
             match = store.lookup(keys)
         if self._ahead and match.offset > match.matched - self._ahead:
             match = store.lookup(keys[: match.matched + 1 - self._ahead])
-        row.length = sharing.begin(row, place, keys, match, row.request.marks)
+        return sharing.enter(row, place, keys, match, row.request.marks)
 
     def _nearest(self, keys: Keys, live: Iterable[Placed]) -> tuple[Placed | None, int]:
         """The live row that has computed most of these keys, all but the last at most, and how many; none
@@ -167,22 +172,21 @@ class Prefixes:
                 found, most = (place, row), count
         return found, most
 
-    def _copy(self, source: Placed, place: int, row: Row, length: int) -> None:
+    def _copy(self, source: Placed, place: int, row: Row, length: int) -> Restoring | None:
         """What another row has of this one's first tokens, where memory has room for it."""
         memory = self._copied
         if memory is None:
-            return
+            return None
         try:
             memory.claim(place, length)
         except CacheFull:
-            return
+            return None
         page = take_page(memory, source[0], 0)
         if length < source[1].length:  # else the prompt goes on from all that the other row has
             page, _ = split_page(page, length)
         mx.eval(page_arrays(page))
-        memory.clear(place)
-        memory.restore(place, [page], length)
         row.length = length
+        return Restoring(memory, [page], length)
 
     def chunk(self, row: Row, count: int) -> int:
         """How many of `count` prompt tokens may be read before the next mark, or before the row is full."""

@@ -30,6 +30,8 @@ class Load:
     """Requests without a row."""
     free_rows: int
     """Rows that could still be opened."""
+    restoring: bool = False
+    """Is the row being prefilled still to be put back, as far as it is known?"""
     passing: bool = False
     """Is a waiting request to be read before the row being prefilled?"""
 
@@ -45,9 +47,12 @@ class Work:
     admit: bool = False
     """Open a row first, for the oldest waiting request or one that passes."""
 
+    restore: bool = False
+    """The row being prefilled is still to be put back, which comes before any step."""
+
     @property
     def idle(self) -> bool:
-        return not (self.decode or self.prefill or self.admit)
+        return not (self.decode or self.prefill or self.admit or self.restore)
 
 
 def budget(tokens: int, stages: int) -> int:
@@ -69,6 +74,8 @@ def decide(load: Load, budget_tokens: int, paced_tokens: int) -> Work:
     """The next step. `budget_tokens` bounds what one step computes, `paced_tokens` what it reads
     (`runtime.engine.pace`); a prefill still gets at least one token.
     """
+    if load.restoring:
+        return Work(decode=load.decoding > 0, restore=True)
     if load.waiting and load.free_rows and (load.passing or not load.prefilling):
         return Work(admit=True)
     left = max(min(budget_tokens - load.decoding, paced_tokens), 1)

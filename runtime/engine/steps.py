@@ -261,7 +261,7 @@ class Steps:
     def _prefill(self, count: int) -> list[Drawn]:
         """Read `count` more prompt tokens; the first token is drawn when the prompt is done."""
         row = self._places.prefilling
-        if row is None:
+        if row is None or not count:
             return []
         place, count = len(self._decoding), self._prefixes.chunk(row, count)
         inputs = Inputs(mx.array([row.ids[row.length : row.length + count]], dtype=mx.int32))

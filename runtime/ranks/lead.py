@@ -22,6 +22,7 @@ from runtime.cache.build import LayerMemory, Page
 from runtime.cache.prefix import Match, PageNode, PrefixStore
 from runtime.cache.prompts import KeptPrompts
 from runtime.cache.protocol import Rotate
+from runtime.cache.restoring import Restoring
 from runtime.cache.sharing import Sharing
 from runtime.errors import NotSupported, RankLost
 from runtime.loaded import LoadedModel
@@ -148,14 +149,14 @@ class LeadingSharing(Sharing[U]):
         self._told: dict[U, int] = {}
         self._count = 0
 
-    def begin(
+    def enter(
         self, user: U, place: int, keys: Sequence[Hashable], match: Match, marks: Iterable[int] = ()
-    ) -> int:
-        offset = super().begin(user, place, keys, match, marks)
+    ) -> Restoring:
+        restoring = super().enter(user, place, keys, match, marks)
         self._count += 1
         self._numbers[user], self._told[user] = self._count, len(keys)
-        self._lead.done("begin", self._count, place, keys_told(keys), offset)
-        return offset
+        self._lead.done("begin", self._count, place, keys_told(keys), restoring.stop)
+        return restoring
 
     def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
         return self._lead.readable(keys, ranges)

@@ -226,6 +226,7 @@ def _patch(case: Case, worlds: Sequence[World], patched: pytest.MonkeyPatch) -> 
     if case.beside:
         counts = itertools.cycle(case.beside)
         patched.setattr(Pace, "beside", property(lambda _: next(counts)))
+        patched.setattr(Pace, "gap_s", 0.0)  # rows are put back one layer at a time
         # Prompts of these cases are seldom long enough. Not at once again where there was no room.
         patched.setattr(loop_room, "passes", lambda _prompt, read, _unread: read != 0)  # pyright: ignore
 

@@ -10,6 +10,7 @@ from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Rotating, Shared, Stateless
 from runtime.cache.pages import take_page
 from runtime.cache.prefix import PrefixStore
+from runtime.cache.restoring import Restoring
 from runtime.cache.trie import Node
 from runtime.step import Step
 from tests.support.invariants import check_tree
@@ -47,7 +48,10 @@ class Machine:
         """Put the row where the store knows `prompt` from; returns the offset."""
         self.drop(row)
         match = self.store.lookup(prompt)
-        self.memory.restore(row, match.pages, match.offset)
+        restoring = Restoring(self.memory, match.pages, match.offset)
+        if match.offset % 2:
+            restoring.go_on(row)
+        restoring.finish(row)
         self.tokens[row], self.kept[row] = list(prompt[: match.offset]), match.offset
         self.held[row] = match.node
         self.store.hold(match.node)

@@ -12,6 +12,8 @@ import pytest
 from runtime.cache.build import LayerMemory
 from runtime.cache.page_folder import PrefixFolder
 from runtime.engine.engine import Engine
+from runtime.engine.loop import Loop
+from runtime.engine.pace import Pace
 from runtime.engine.request import Finish, Request
 from runtime.engine.stream import Stream
 from runtime.loaded import LoadedModel
@@ -20,7 +22,7 @@ from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.drafting import always_drafting
-from tests.support.engines import GREEDY, answers, finished, run, start
+from tests.support.engines import GREEDY, answers, finished, ids_of, run, start
 from tests.support.invariants import check_tree
 from tests.support.parity import Reference
 
@@ -344,3 +346,36 @@ def test_random_timelines_with_speculation(
         timeline.turn()
     assert timeline.cached > 0
     engine.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_others_write_while_a_row_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A layer at a time, and at another place whenever one of them ends."""
+    request, work = Request((*SYSTEM, *ASK), 9, GREEDY), Loop.work
+    others = [Request((3, 4), 20 + count, GREEDY) for count in range(5)]
+    again, moved, written = list[Stream](), list[int](), list[int]()
+
+    def watched(loop: Loop) -> bool:
+        rows = list(loop._places.decoding)
+        if len(again) < 3 and any(row.generated == 15 + 2 * len(again) for row in rows[:1]):
+            again.append(engine.submit(request))
+        before = sum(row.length for row in rows)
+        busy = work(loop)
+        if loop._places.restoring:
+            moved.append(len(rows) - len(loop._places.decoding))
+            written.append(sum(row.length for row in rows) - before)
+        return busy
+
+    monkeypatch.setattr(Loop, "work", watched)
+    monkeypatch.setattr(Pace, "gap_s", 0.0)
+    with closing(start(tmp_path, kind, prefix_bytes=ROOMY, max_rows=8, mark_spacing=1)) as engine:
+        wanted, alone = ask(engine, request)[0], ask(engine, others[-1])[0]
+        again.clear()
+        streams = engine.call(lambda _model: [engine.submit(other) for other in others])
+        assert [ids_of(stream) for stream in streams] == [alone[: other.max_tokens] for other in others]
+        assert [ids_of(stream) for stream in again] == [wanted] * 3
+        assert all(stream.finish and stream.finish.usage.cached_tokens for stream in again)
+    assert any(moved)
+    assert any(written)

@@ -1,5 +1,7 @@
 """The decision of what a step does, on counts alone."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,3 +68,9 @@ def test_who_is_passed_gets_half_of_the_time(prompts: list[int], chunk: int) -> 
 @given(LOADS, st.integers(1, 4096), st.integers(1, 4096))
 def test_one_prompt_is_read_at_a_time(load: Load, tokens: int, paced: int) -> None:
     assert not (decide(load, tokens, paced).admit and load.prefilling)
+
+
+@given(LOADS, st.integers(1, 4096), st.integers(1, 4096))
+def test_a_row_is_put_back_before_more_of_it_is_read(load: Load, tokens: int, paced: int) -> None:
+    """Others write meanwhile, and nobody comes."""
+    assert decide(replace(load, restoring=True), tokens, paced) == Work(load.decoding > 0, restore=True)
