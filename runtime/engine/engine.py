@@ -19,7 +19,7 @@ from runtime.engine.loop import Loop
 from runtime.engine.options import Options
 from runtime.engine.pace import Pace
 from runtime.engine.request import Request
-from runtime.engine.room import Drafters, Room, furnish
+from runtime.engine.room import Drafters, furnish
 from runtime.engine.row import Row
 from runtime.engine.stream import Stream
 from runtime.engine.thread import MlxThread, ThreadEnded
@@ -57,11 +57,12 @@ class Engine:
         if crew is not None:
             crew.group.stuck = self._thread.abandon
 
-        def furnished(release: Callable[[Row], None]) -> Room:
-            return furnish(load(), options, drafters, learned, release, self._bell, adapters, crew)
+        def made() -> Loop:
+            room = furnish(load(), options, drafters, learned, adapters, crew)
+            return Loop(room, options, self._queue, self._bell, self._wake)
 
         try:
-            loop = self._thread.call(lambda: Loop(furnished, options, self._queue, self._bell, self._wake))
+            loop = self._thread.call(made)
             self._loop, self.model, self.adapters = loop, loop.room.model, loop.room.adapters
             self._threads, self._vocab_size = loop.room.threads, self.model.vocab_size
             self._reads = self.model.described.start_id is not None

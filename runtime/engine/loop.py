@@ -19,10 +19,11 @@ from runtime.engine.bell import Bell
 from runtime.engine.options import Options
 from runtime.engine.pace import Pace
 from runtime.engine.request import Request
-from runtime.engine.room import Furnish, own_prefix_bytes
+from runtime.engine.room import Room, own_prefix_bytes
 from runtime.engine.row import Row
 from runtime.engine.scheduler import Load, budget, decide, passes
 from runtime.engine.shares import Shares
+from runtime.engine.steps import Steps
 from runtime.engine.thread import ThreadEnded
 from runtime.engine.waiting import Waiting
 from runtime.errors import CacheFull, RankLost, RuntimeFault
@@ -30,23 +31,24 @@ from runtime.nn import ops
 
 
 class Loop:
-    """Drives the parts in `room`, which are made here. queue: counts requests that had no place yet. wake:
-    has the thread look for work; for any thread.
+    """Drives the parts in `room`. queue: counts requests that had no place yet. wake: has the thread look for
+    work; for any thread.
     """
 
     def __init__(
-        self, furnish: Furnish, options: Options, queue: Waiting, bell: Bell, wake: Callable[[], object]
+        self, room: Room, options: Options, queue: Waiting, bell: Bell, wake: Callable[[], object]
     ) -> None:
         self._options, self._wake = options, wake
         self._waiting: deque[Row] = deque()
         self._queue, self._bell = queue, bell
         self._blocked = False
-        self.room = room = furnish(self._release)
+        self.room = room
         self._memory, self._threads, self._lead = room.memory, room.threads, room.lead
         self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
-        self._places, self._steps, self._adapters = room.places, room.steps, room.adapters
+        self._places, self._adapters = room.places, room.adapters
+        self._steps = Steps(room, self._release, bell)
         self._decoding = room.places.decoding
-        self._budget_tokens = budget(options.budget_tokens, 1 if self._lead is None else self._lead.parts)
+        self._budget_tokens = budget(options.budget_tokens, room.parts)
         self._pace = Pace(steady=ops.table.steady)
         self._shares = Shares(room.memory.budget, options.prefix_bytes, self._keep)
 

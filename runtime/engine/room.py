@@ -12,13 +12,10 @@ from runtime.cache.sharing import Sharing
 from runtime.cpu import native
 from runtime.cpu.threads import Threads
 from runtime.engine.adapters import Adapters, AdapterSource
-from runtime.engine.bell import Bell
 from runtime.engine.options import Options
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
-from runtime.engine.row import Row
 from runtime.engine.sources import Sources
-from runtime.engine.steps import Steps
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
 from runtime.records import dataclass
@@ -49,15 +46,15 @@ class Room:
     """How many products get, chosen before each step."""
     places: Places
     """Which row has which place in memory."""
-    steps: Steps
     adapters: Adapters
     """Those that rows may have."""
     lead: "Lead | None" = None
     """What tells other machines; None where there are none."""
 
-
-Furnish = Callable[[Callable[[Row], None]], Room]
-"""Makes it all. Given what is called with each row that has ended, to free its place."""
+    @property
+    def parts(self) -> int:
+        """In how many parts rows decode (`runtime.engine.flight`)."""
+        return 1 if self.lead is None else self.lead.parts
 
 
 def furnish(
@@ -65,16 +62,14 @@ def furnish(
     options: Options,
     drafters: Drafters | None,
     learned: object,
-    release: Callable[[Row], None],
-    bell: Bell,
     sources: Sequence[AdapterSource] = (),
     crew: "Leading | None" = None,
 ) -> Room:
-    """learned, sources, crew: as in Engine. release, bell: as in Steps."""
+    """learned, sources, crew: as in Engine."""
     device.spare_little()
     lead = None if crew is None else crew(model)
     try:
-        return _furnished(model, options, drafters, learned, release, bell, sources, lead)
+        return _furnished(model, options, drafters, learned, sources, lead)
     except BaseException:
         if lead is not None:
             lead.end()  # the others wait for what is to be computed
@@ -86,8 +81,6 @@ def _furnished(
     options: Options,
     drafters: Drafters | None,
     learned: object,
-    release: Callable[[Row], None],
-    bell: Bell,
     sources: Sequence[AdapterSource],
     lead: "Lead | None",
 ) -> Room:
@@ -117,10 +110,8 @@ def _furnished(
         sharing=Sharing if lead is None else lead.sharing,
     )
     places = Places(memory, prefixes, desk, options.max_rows)
-    parts = 1 if lead is None else lead.parts
-    steps = Steps(model, memory, prefixes, prompts, desk, places, adapters, release, bell, parts)
     threads = Threads(options.threads, ranks=options.ranks_here)
-    return Room(model, memory, desk, prefixes, prompts, threads, places, steps, adapters, lead)
+    return Room(model, memory, desk, prefixes, prompts, threads, places, adapters, lead)
 
 
 def own_prefix_bytes(

@@ -15,19 +15,14 @@ from typing import cast
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory
 from runtime.cache.protocol import by_layout
 from runtime.cpu.stated import stated_by
-from runtime.engine.adapters import Adapters
 from runtime.engine.bell import Bell
 from runtime.engine.drawing import Drawing, Drawn, grammatical
 from runtime.engine.flight import Flight
-from runtime.engine.places import Places
-from runtime.engine.prefixes import Prefixes
+from runtime.engine.room import Room
 from runtime.engine.row import Row
-from runtime.engine.sources import Sources
 from runtime.errors import CacheFull, NotNumbers
-from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.rejection import Guesses
@@ -40,32 +35,21 @@ from runtime.step import Inputs, Step
 
 
 class Steps:
-    """release: called with each row that has ended, to free its place. bell: told when everything is on its
-    way to the device and has to be waited for, which is when others may work. parts: as in Flight.
+    """room: what they are computed with. release: called with each row that has ended, to free its place.
+    bell: told when everything is on its way to the device and has to be waited for, which is when others may
+    work.
     """
 
     beside = False
     """Was the last step prepared while the device computed the one before?"""
 
-    def __init__(
-        self,
-        model: LoadedModel,
-        memory: LayerMemory,
-        prefixes: Prefixes,
-        sources: Sources,
-        desk: Desk,
-        places: Places,
-        adapters: Adapters,
-        release: Callable[[Row], None],
-        bell: Bell,
-        parts: int = 1,
-    ) -> None:
-        self._model, self._memory, self._prefixes, self._sources = model, memory, prefixes, sources
-        self._desk, self._places, self._release, self._bell = desk, places, release, bell
-        self._adapters = adapters
-        self._decoding = places.decoding
-        self._drawing = Drawing(model.vocab_size)
-        self._flight = Flight(parts)
+    def __init__(self, room: Room, release: Callable[[Row], None], bell: Bell) -> None:
+        self._model, self._memory, self._adapters = room.model, room.memory, room.adapters
+        self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
+        self._places, self._decoding = room.places, room.places.decoding
+        self._release, self._bell = release, bell
+        self._drawing = Drawing(room.model.vocab_size)
+        self._flight = Flight(room.parts)
         self._chunk: tuple[int, Row] | None = None
         self._plain = False
 
