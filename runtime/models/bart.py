@@ -1,10 +1,12 @@
-"""BART and its kin (mBART, M2M100 and NLLB, Marian, Pegasus): an encoder reads the prompt, a decoder answers;
-positions are added to embeddings, biases are everywhere, and norms stand before sublayers or behind.
+"""BART and its kin (mBART, M2M100 and NLLB, Marian, Pegasus, Blenderbot, PLBart, MVP): an encoder reads the
+prompt, a decoder answers; positions are added to embeddings, biases are everywhere, and norms stand before
+sublayers or behind.
 
 Both stacks have one table of tokens, which is the head, too; most add a bias to logits. Tables of positions
 that are waves are not in most files; a file's own goes first, as in transformers.
 
-Sources: arXiv 1910.13461; transformers modeling_{bart,mbart,m2m_100,marian,pegasus}.py.
+Sources: arXiv 1910.13461; transformers modeling_{bart,mbart,m2m_100,marian,pegasus,blenderbot,
+blenderbot_small,plbart,mvp}.py.
 """
 
 from collections.abc import Callable
@@ -140,11 +142,15 @@ class Stack(Module):
         if config.kind.norms_first:
             self.layer_norm = _norm(config)
         self._kind, self._last = config.kind, config.places - 1
+        self._tokens_alone = False
 
     def entering(self, x: mx.array, step: Step) -> mx.array:
         # Padding columns count on past a row's tokens, and so past the table where a row is nearly full.
         places = mx.minimum(step.positions + self._kind.before, self._last)
-        x = x + embed(self.embed_positions, places, step).astype(x.dtype)
+        positions = embed(self.embed_positions, places, step).astype(x.dtype)
+        if self._tokens_alone:
+            return self.layernorm_embedding(x) + positions
+        x = x + positions
         return self.layernorm_embedding(x) if self._kind.norms_entering else x
 
     def leaving(self, x: mx.array) -> mx.array:
@@ -170,6 +176,7 @@ class DecoderStack(Stack):
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
         self.layers = [DecoderLayer(config) for _ in range(config.layers)]
+        self._tokens_alone = config.kind.norms_tokens
 
     def __call__(self, step: Step, caches: Caches, x: mx.array) -> mx.array:
         """Embedded tokens [B, L, D] of a step -> hidden states; caches: two for each layer."""

@@ -3,6 +3,7 @@ stand and in what positions are.
 """
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any, Literal
 
 from runtime.models.config import Fields
@@ -23,6 +24,8 @@ class Kind:
     """Norms before sublayers and one behind each stack; False: behind sublayers."""
     norms_entering: bool = False
     """Of tokens and positions together."""
+    norms_tokens: bool = False
+    """In the decoder that one is of tokens alone, before positions are added."""
     waves: Waves = ""
     before: int = 0
     """Rows of the tables of positions that no token has."""
@@ -33,6 +36,12 @@ class Kind:
     activation: str = "gelu"
     start: int | None = None
     """What is taken for decoder_start_token_id; None: a file has to say it."""
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What is taken for sizes that a file leaves out, where it is not what BART takes."""
+
+
+def _both(size: str, value: int) -> dict[str, int]:
+    return {f"{stack}_{size}": value for stack in ("encoder", "decoder")}
 
 
 KINDS = {
@@ -43,6 +52,43 @@ KINDS = {
     ),
     "marian": Kind(waves="to the whole", start=58100),
     "pegasus": Kind(norms_first=True, waves="to the whole", start=0),
+    "blenderbot": Kind(
+        norms_first=True,
+        start=1,
+        sizes={
+            "vocab_size": 8008,
+            "max_position_embeddings": 128,
+            "d_model": 2560,
+            "encoder_layers": 2,
+            "decoder_layers": 24,
+            **_both("attention_heads", 32),
+            **_both("ffn_dim", 10240),
+        },
+    ),
+    "blenderbot-small": Kind(
+        norms_entering=True,
+        norms_tokens=True,
+        start=1,
+        sizes={
+            "max_position_embeddings": 512,
+            "d_model": 512,
+            **_both("layers", 8),
+            **_both("ffn_dim", 2048),
+        },
+    ),
+    "plbart": Kind(
+        norms_entering=True,
+        before=2,
+        scaled=True,
+        sizes={
+            "vocab_size": 50005,
+            "d_model": 768,
+            **_both("layers", 6),
+            **_both("attention_heads", 12),
+            **_both("ffn_dim", 3072),
+        },
+    ),
+    "mvp": Kind(norms_entering=True, before=2, start=2, sizes={"vocab_size": 50267}),
 }
 """By model_type. NLLB is an m2m_100, mBART 50 an mbart."""
 
@@ -80,6 +126,7 @@ class Config:
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     kind = KINDS[fields.choice("model_type", tuple(KINDS))]
+    fields = Fields({**kind.sizes, **fields.raw})
     fields.only({"is_encoder_decoder": True, "is_decoder": False, "add_cross_attention": False})
     if not fields.flag("tie_word_embeddings", True):
         fields.refuse("tie_word_embeddings", "true: else each stack has a table of its own, too")
@@ -118,6 +165,7 @@ def _refuse_older(fields: Fields, kind: Kind) -> None:
 
 def _refuse_others(fields: Fields, kind: Kind, vocab: int) -> None:
     """What is computed for one value alone."""
+    fields.only({"use_prompt": False})
     if kind == KINDS["marian"]:
         fields.only({"share_encoder_decoder_embeddings": True})
         fields.count("decoder_vocab_size", vocab, low=vocab, high=vocab)

@@ -1,12 +1,14 @@
-"""BERT, RoBERTa, XLM-RoBERTa, DistilBERT and MPNet: encoders that look both ways, for embeddings.
+"""BERT, RoBERTa, XLM-RoBERTa, DistilBERT, MPNet, ERNIE, ELECTRA and ALBERT: encoders that look both ways, for
+embeddings.
 
 Learned positions, a LayerNorm behind every sublayer, biases everywhere; MPNet adds to all scores what a table
-says of the distance. Every token has the first type, as in a text that is no pair. Files have the encoder's
-tensors with or without a prefix, beside heads for other tasks, a pooler and a buffer of positions that
-nothing here reads.
+says of the distance, ERNIE to embeddings what one says of the task. ELECTRA's and ALBERT's embeddings may be
+narrower than layers; ALBERT runs each layer several times. Every token has the first type, as in a text that
+is no pair. Files have the encoder's tensors with or without a prefix, beside heads for other tasks, a pooler
+and a buffer of positions that nothing here reads.
 
-Sources: arXiv 1810.04805, 1907.11692, 1910.01108, 2004.09297; transformers modeling_bert.py,
-modeling_roberta.py, modeling_distilbert.py, modeling_mpnet.py.
+Sources: arXiv 1810.04805, 1907.11692, 1910.01108, 2004.09297, 1909.11942; transformers
+modeling_{bert,roberta,distilbert,mpnet,ernie,electra,albert}.py.
 """
 
 import re
@@ -37,18 +39,22 @@ from runtime.step import Step
 
 
 def layout(config: Config) -> list[LayerSpec]:
-    return [Stateless() for _ in range(config.layers)]
+    return [Stateless() for _ in config.order]
 
 
 class Embeddings(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position_embeddings = nn.Embedding(config.places, config.hidden_size)
+        size = config.embedding_size
+        self.word_embeddings = nn.Embedding(config.vocab_size, size)
+        self.position_embeddings = nn.Embedding(config.places, size)
         if config.types:
-            self.token_type_embeddings = nn.Embedding(config.types, config.hidden_size)
-        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.norm_eps)
-        self._typed, self._last, self._padding = config.types > 0, config.places - 1, config.padding
+            self.token_type_embeddings = nn.Embedding(config.types, size)
+        if config.tasks:
+            self.task_type_embeddings = nn.Embedding(config.tasks, size)
+        self.LayerNorm = LayerNorm(size, eps=config.norm_eps)
+        self._constant = [name for name in ("token_type_embeddings", "task_type_embeddings") if name in self]
+        self._last, self._padding = config.places - 1, config.padding
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return embed(self.word_embeddings, ids, step)
@@ -56,8 +62,8 @@ class Embeddings(Module):
     def __call__(self, step: Step) -> mx.array:
         """[B, L, D]"""
         x = step.embedded(self.embed)
-        if self._typed:
-            x = x + embed(self.token_type_embeddings, mx.zeros(x.shape[:2], dtype=mx.int32), step)
+        for table in self._constant:
+            x = x + embed(self[table], mx.zeros(x.shape[:2], dtype=mx.int32), step)
         # Padding columns count on past a row's tokens, and so past the table where a row is nearly full.
         places = mx.minimum(self._places(step), self._last)
         return self.LayerNorm(x + embed(self.position_embeddings, places, step))
@@ -142,16 +148,16 @@ class Stack(Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.layer = [Layer(config) for _ in range(config.layers)]
-        self._distances = None
+        self.layer = [Layer(config) for _ in {*config.order}]
+        self._order, self._distances = config.order, None
         if config.buckets:
             self.relative_attention_bias = Biases(config.buckets, config.heads)
             self._distances = RelativeBias(BUCKETS, _FARTHEST, both_ways=True)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         between = self._between()
-        for layer in self.layer:
-            x = layer(x, step, between)
+        for place in self._order:
+            x = self.layer[place](x, step, between)
         return x
 
     def _between(self) -> Between | None:
@@ -178,10 +184,14 @@ class Bert(Encoder):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embeddings = Embeddings(config)
+        if config.widened:
+            self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
         self.encoder = Stack(config)
+        self._widened = config.widened
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.encoder(self.embeddings(step), step)
+        x = self.embeddings(step)
+        return self.encoder(linear(self.embeddings_project, x, step) if self._widened else x, step)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.embeddings.embed(ids, step)
@@ -192,8 +202,8 @@ def build(config: Config) -> Bert:
 
 
 _FARTHEST = 128  # tokens; all distances beyond it share a bias
-_PREFIXES = ("bert.", "roberta.", "distilbert.", "mpnet.")
-# What files of before 2019, DistilBERT's and MPNet's call these, and their names here; one after the other.
+_PREFIXES = ("bert.", "roberta.", "distilbert.", "mpnet.", "ernie.", "electra.", "albert.")
+# What files of before 2019, DistilBERT's, MPNet's and ALBERT's call these, and their names here; in order.
 _RENAMED = (
     (re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"),
     (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"),
@@ -211,6 +221,13 @@ _RENAMED = (
     (re.compile(r"\.ffn\.lin1\."), ".intermediate.dense."),
     (re.compile(r"\.ffn\.lin2\."), ".output.dense."),
     (re.compile(r"\.output_layer_norm\."), ".output.LayerNorm."),
+    (re.compile(r"^encoder\.albert_layer_groups\.(\d+)\.albert_layers\.0\."), r"encoder.layer.\1."),
+    (re.compile(r"^encoder\.embedding_hidden_mapping_in\."), "embeddings_project."),
+    (re.compile(r"\.attention\.(query|key|value)\."), r".attention.self.\1."),
+    (re.compile(r"\.attention\.dense\."), ".attention.output.dense."),
+    (re.compile(r"\.ffn\."), ".intermediate.dense."),
+    (re.compile(r"\.ffn_output\."), ".output.dense."),
+    (re.compile(r"\.full_layer_layer_norm\."), ".output.LayerNorm."),
 )
 
 
@@ -218,12 +235,16 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return {renamed(name, _PREFIXES, _RENAMED): array for name, array in weights.items()}
 
 
-_DOWN = re.compile(r"layer\.\d+\.(output\.dense|ffn\.lin2)\.", re.ASCII)
-_READ = (".self.key.", ".self.value.", ".k_lin.", ".v_lin.", ".attn.k.", ".attn.v.")
+_DOWN = re.compile(r"layer\.\d+\.(output\.dense|ffn\.lin2)\.|\.ffn_output\.", re.ASCII)
+_READ = (
+    *(".self.key.", ".self.value.", ".k_lin.", ".v_lin.", ".attn.k.", ".attn.v."),
+    *(".attention.key.", ".attention.value."),
+)
 
 _TABLES = (
     "position_embeddings.weight",
     "token_type_embeddings.weight",
+    "task_type_embeddings.weight",
     "relative_attention_bias.weight",
 )
 
@@ -261,6 +282,11 @@ FAMILY = Family(
                 "vocab_projector",
                 "position_ids",
                 "token_type_ids",
+                "discriminator_predictions",
+                "generator_predictions",
+                "generator_lm_head",
+                "predictions",
+                "sop_classifier",
             ),
         )
     ),

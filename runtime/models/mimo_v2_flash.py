@@ -1,10 +1,16 @@
-"""MiMo-V2-Flash: one full layer to five sliding ones, which have sinks and twice the key-value heads.
+"""MiMo-V2-Flash and MiMo V2.5: one full layer to five sliding ones, which have sinks and other key-value
+heads.
 
 Values are smaller than keys and scaled; a third of each head is rotated, by two bases. Experts are routed
 by corrected sigmoids. Published configs say hybrid_layer_pattern, moe_layer_freq and swa_*, transformers
-layer_types and mlp_layer_types. The draft heads in published files (`model.mtp.`) are left out.
+layer_types and mlp_layer_types. Files of V2.5 (`mimo_v2`) may have queries, keys and values in one matrix: as
+many shares of all three, one below the other, as full layers have key-value heads. The draft heads in
+published files (`model.mtp.`) are left out.
+
+Sources: transformers modeling_mimo_v2_flash.py; SGLang's mimo_v2.py, and the modeling code in V2.5's files.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,8 +29,9 @@ from runtime.models.decoder_config import key_heads, layer_count, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
-from runtime.models.rope_block import only_repeats
+from runtime.models.rope_block import is_keyed, only_repeats
 from runtime.models.tensor_names import without_spares
+from runtime.models.towers import Towers
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.attending import Attending
 from runtime.nn.block import PreNorm
@@ -38,6 +45,15 @@ from runtime.records import dataclass
 from runtime.step import Step
 
 _KINDS = ("full_attention", "sliding_attention")
+_UNSAID: dict[str, dict[str, Any]] = {
+    "mimo_v2": {
+        "attention_value_scale": 1.0,
+        "add_swa_attention_sink_bias": False,
+        "partial_rotary_factor": 1.0,
+    }
+}
+"""What a file that leaves these out means, where it is not what Flash's class takes."""
+_TOWERS = Towers(images=("visual.", "vision_model."), sound=("audio_encoder.", "speech_embeddings."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +73,9 @@ class Config(MixtureConfig):
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
-    fields = Fields(raw)
+    told = Fields(raw).raw
+    kind = str(told.get("model_type"))
+    fields = Fields({**_UNSAID.get(kind, {}), **told})
     _refuse_unknown(fields)
     shape = read_shape(
         fields,
@@ -89,6 +107,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _refuse_unknown(fields: Fields) -> None:
+    fields.choice("attention_projection_layout", ("split", "fused_qkv"), "split")
     for name, computed in (("add_swa_attention_sink_bias", True), ("add_full_attention_sink_bias", False)):
         if fields.flag(name, computed) != computed:
             raise UnsupportedModel(
@@ -143,7 +162,9 @@ def _window(fields: Fields) -> int:
 def _rope(fields: Fields, shape: dict[str, Any], *, sliding: bool) -> RopeSpec:
     if fields.has("rope_scaling") and not only_repeats(fields.raw):
         fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
-    if fields.has("rope_parameters"):
+    if fields.raw.get("model_type") == "mimo_v2" and not is_keyed(fields.raw):
+        block = _only_block(fields, sliding=sliding)
+    elif fields.has("rope_parameters"):
         block = fields.rope_parameters(_KINDS[sliding])
     elif sliding:
         block = {"rope_theta": fields.number("swa_rope_theta", 10000.0, low=2.0)}
@@ -159,6 +180,16 @@ def _rope(fields: Fields, shape: dict[str, Any], *, sliding: bool) -> RopeSpec:
         head_dim=shape["head_dim"],
         max_positions=shape["context_length"],
     )
+
+
+def _only_block(fields: Fields, *, sliding: bool) -> dict[str, Any]:
+    """Of V2.5's files, which have one for both kinds, and the base of sliding layers beside it."""
+    block = fields.rope_parameters()
+    if block["rope_type"] != "default":
+        fields.refuse("rope_parameters", "rope_type default, or a block for each type of layer")
+    if not sliding:
+        return block
+    return {**block, "rope_theta": fields.number("swa_rope_theta", block["rope_theta"], low=2.0)}
 
 
 def layout(config: Config) -> list[LayerSpec]:
@@ -227,12 +258,35 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
+_FUSED = re.compile(r"model\.layers\.(\d{1,5})\.self_attn\.qkv_proj\.\w+")
+
+
 def adapt(config: Config, weights: Weights) -> Weights:
-    adapted = {
-        name.replace(".attention_sink_bias", ".sinks"): array
-        for name, array in without_spares(config, weights).items()
-    }
+    adapted: Weights = {}
+    for name, array in without_spares(config, weights).items():
+        fused = _FUSED.fullmatch(name)
+        rows = _rows(config, int(fused[1])) if fused else None
+        if rows is None or array.shape[0] != sum(rows):
+            adapted[name.replace(".attention_sink_bias", ".sinks")] = array
+            continue
+        for part, own in zip("qkv", _apart(array, rows, config.kv_heads), strict=True):
+            adapted[name.replace(".qkv_proj.", f".{part}_proj.")] = own
     return to_switch(adapted, config.mixture.experts)
+
+
+def _rows(config: Config, layer: int) -> tuple[int, int, int] | None:
+    """Of a layer's queries, keys and values, where each is cut into as many shares; None where none is."""
+    window = config.windows[layer] if layer < config.layers else None
+    groups = config.kv_heads_of(window)
+    if layer >= config.layers or groups % config.kv_heads:
+        return None
+    return config.heads * config.head_dim, groups * config.head_dim, groups * config.value_dim
+
+
+def _apart(array: mx.array, rows: tuple[int, int, int], shares: int) -> list[mx.array]:
+    cuts = [rows[0] // shares, (rows[0] + rows[1]) // shares]
+    parts = mx.split(array.reshape(shares, -1, *array.shape[1:]), cuts, axis=1)
+    return [part.reshape(-1, *array.shape[1:]) for part in parts]
 
 
 FAMILY = Family(
@@ -241,5 +295,5 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     wide=CORRECTIONS,
-    checkpoint=always(Checkpoint(heads=("mtp.",))),
+    checkpoint=always(Checkpoint(heads=("mtp.",), towers=_TOWERS)),
 )

@@ -2,7 +2,8 @@
 
 What leaves a norm is also what sublayers add to, each side by a factor of its own. How much of a head is
 rotated is `rotary_dim` in published files, as in those of M2; transformers 5.24 does not look at it and
-rotates whole heads, as the weights of such files were not trained.
+rotates whole heads, as the weights of such files were not trained. The files that came with code of their own
+(minimax_text_01, minimax_m1) have other names for the factors, and `attn_type_list` for the kinds of layers.
 """
 
 from collections.abc import Mapping
@@ -28,6 +29,10 @@ from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SoftmaxMoE
 from runtime.records import dataclass
 from runtime.step import Step
+
+_EARLY = ("minimax_text_01", "minimax_m1")
+"""Types of models whose files came with code of their own."""
+_KINDS = ("full_attention", "linear_attention")
 
 Factors = tuple[float, float]
 """Of what enters a sublayer, and of its answer."""
@@ -81,15 +86,26 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 def _kinds(fields: Fields) -> tuple[str, ...]:
     layers = layer_count(fields, 32)
-    kinds = fields.words("layer_types", layers, ("full_attention", "linear_attention"))
-    own = tuple(f"{'linear' if i % 2 else 'full'}_attention" for i in range(layers))
-    return kinds or tuple(fields.take("layer_types", own))
+    kinds = fields.words("layer_types", layers, _KINDS)
+    if kinds is not None:
+        return kinds
+    full = _listed(fields, layers) if fields.raw.get("model_type") in _EARLY else None
+    if full is None:
+        full = tuple(i % 2 == 0 for i in range(layers))
+    return tuple(_KINDS[not one] for one in fields.settle("layer_types", _KINDS, full))
+
+
+def _listed(fields: Fields, layers: int) -> tuple[bool, ...]:
+    listed = fields.raw.get("attn_type_list")
+    if not isinstance(listed, list) or len(listed) != layers or any(kind not in (0, 1) for kind in listed):
+        fields.refuse("attn_type_list", f"{layers} times 0 for lightning or 1 for softmax attention")
+    return tuple(kind == 1 for kind in listed)
 
 
 def _refuse_unknown(fields: Fields, kinds: tuple[str, ...]) -> None:
     """What the code that came with the first files could do besides, and no published model does."""
     fields.count("shared_intermediate_size", 0, low=0, high=0)
-    if not fields.flag("postnorm", True):
+    if not fields.flag("postnorm", fields.raw.get("model_type") not in _EARLY):
         fields.refuse("postnorm", "true: sublayers add to what leaves their norms")
     listed = fields.raw.get("attn_type_list")
     if listed is not None and listed != [int(kind == "full_attention") for kind in kinds]:

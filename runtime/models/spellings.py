@@ -74,6 +74,16 @@ _LONGCAT = {
     "moe_intermediate_size": "expert_ffn_hidden_size",
 }
 
+_MINIMAX_EARLY = {
+    "num_experts": "num_local_experts",
+    "full_attn_alpha_factor": "layernorm_full_attention_alpha",
+    "full_attn_beta_factor": "layernorm_full_attention_beta",
+    "linear_attn_alpha_factor": "layernorm_linear_attention_alpha",
+    "linear_attn_beta_factor": "layernorm_linear_attention_beta",
+    "mlp_alpha_factor": "layernorm_mlp_alpha",
+    "mlp_beta_factor": "layernorm_mlp_beta",
+}
+
 # model_type -> {other name: the name that transformers stores}
 ALIASES: dict[str, dict[str, str]] = {
     "RefinedWeb": _REFINED_WEB,
@@ -81,7 +91,13 @@ ALIASES: dict[str, dict[str, str]] = {
     "axk1": {"num_local_experts": "n_routed_experts"},
     "axk2": {"num_local_experts": "n_routed_experts"},
     "bailing_hybrid": {**_KIMI, "num_mtp_layers": "num_nextn_predict_layers"},
-    **dict.fromkeys(("bart", "m2m_100", "marian", "mbart", "pegasus"), _BART),
+    **dict.fromkeys(
+        (
+            *("bart", "blenderbot", "blenderbot-small", "m2m_100", "marian", "mbart", "mvp", "pegasus"),
+            "plbart",
+        ),
+        _BART,
+    ),
     "bloom": {
         "hidden_size": "n_embed",
         "num_hidden_layers": "n_layer",
@@ -157,8 +173,11 @@ ALIASES: dict[str, dict[str, str]] = {
     "longcat_flash": _LONGCAT,
     "longcat_flash_ngram": _LONGCAT,
     "mellum": {"num_experts": "num_local_experts", "num_mtp_layers": "num_nextn_predict_layers"},
+    "mimo_v2": {"num_local_experts": "n_routed_experts"},
     "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},
     "minimax": {"num_experts": "num_local_experts"},
+    "minimax_m1": _MINIMAX_EARLY,
+    "minimax_text_01": _MINIMAX_EARLY,
     "minimax_m3_vl_text": {"num_experts": "num_local_experts"},
     "mistral_large4_text": {"num_local_experts": "n_routed_experts"},
     "mixtral": {"num_experts": "num_local_experts"},

@@ -43,11 +43,17 @@ FOLDER, HALF, ENCODERS = DATA / "references", DATA / "half", DATA / "encoders"
 TOKENS, COLUMNS, GREEDY = 48, 48, 64
 SOURCE = 29  # tokens that an encoder reads
 # Hidden states are their answers.
-_WITH_POOLERS = ("bert", "roberta", "camembert", "xlm-roberta", "mpnet", "gte", "jina_embeddings_v3")
+_WITH_POOLERS = (
+    *("bert", "roberta", "camembert", "xlm-roberta", "mpnet", "gte", "jina_embeddings_v3"),
+    *("ernie", "albert"),
+)
 _GEMMAS = ("embedding_gemma2", "embedding_gemma2_text")
-OF_ENCODERS = (*_WITH_POOLERS, *_GEMMAS, "distilbert", "modernbert", "nomic_bert", "eurobert")
+OF_ENCODERS = (*_WITH_POOLERS, *_GEMMAS, "distilbert", "electra", "modernbert", "nomic_bert", "eurobert")
 _BOTH_WAYS = "use_bidirectional_attention"
-_BARTS = ("bart", "mbart", "m2m_100", "marian", "pegasus")
+_BARTS = (
+    *("bart", "mbart", "m2m_100", "marian", "pegasus"),
+    *("blenderbot", "blenderbot-small", "plbart", "mvp"),
+)
 _T5 = ("t5", "mt5", "umt5", "t5gemma", "t5gemma2")
 WHOLE = (*_BARTS, *_T5, *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above

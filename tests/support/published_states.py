@@ -282,6 +282,17 @@ def minimax_with_rates(state: State) -> State:
     return {**minimax_by_minimax(state), **rates}
 
 
+def mimo_in_shares(state: State) -> State:
+    """Queries, keys and values in one matrix: two shares of all three, one below the other."""
+    out = {name: array for name, array in state.items() if not re.search(r"_attn\.[qkv]_proj\.", name)}
+    for name in (name for name in state if ".q_proj." in name):
+        parts = (np.split(state[name.replace(".q_", f".{part}_")], 2) for part in "qkv")
+        shares = [piece for share in zip(*parts, strict=True) for piece in share]
+        out[name.replace(".q_proj.", ".qkv_proj.")] = np.concatenate(shares)
+    out["visual.blocks.0.attn.proj.weight"] = np.ones((2, 2), np.float32)
+    return {**out, "speech_embeddings.0.weight": np.ones((2, 2), np.float32)}
+
+
 def minimax_by_mlx(state: State) -> State:
     named = mlx_experts("switch_mlp")(state)
     return {name.replace(".mlp.", ".block_sparse_moe."): array for name, array in named.items()}

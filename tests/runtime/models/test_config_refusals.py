@@ -126,6 +126,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("marian", {"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings is False"),
     ("marian", {"decoder_vocab_size": 161}, "decoder_vocab_size is 161"),
     ("pegasus", {"static_position_embeddings": False}, "static_position_embeddings is False"),
+    ("bart", {"architectures": None, "model_type": "mvp", "use_prompt": True}, "use_prompt is True"),
+    ("minimax", {"architectures": None, "model_type": "minimax_m1"}, "postnorm is None, expected true"),
+    (
+        "minimax",
+        {"architectures": None, "model_type": "minimax_m1", "layer_types": None, "postnorm": True},
+        "attn_type_list is None, expected 4 times 0",
+    ),
     ("rwkv", {"attention_hidden_size": 96}, "attention_hidden_size is 96"),
     ("rwkv", {"rescale_every": 0.5}, "rescale_every is 0.5"),
     ("openai_gpt", {"afn": "gelu_pytorch_tanh"}, "afn is 'gelu_pytorch_tanh'"),
@@ -439,3 +446,10 @@ def test_kin_of_llama_that_names_its_class_is_read_as_what_it_is() -> None:
 def test_a_config_may_say_that_there_is_no_draft_head(name: str) -> None:
     config = Reference(name).record["config"]
     assert describe({**config, "mtp_num_hidden_layers": 0}).config.head_layers == 0
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "qwen3_5_moe"])
+def test_key_heads_that_a_file_leaves_out_are_those_of_its_class(name: str) -> None:
+    config = Reference(name).record["config"]
+    told = {field: value for field, value in config.items() if field != "num_key_value_heads"}
+    assert (describe(told).config.kv_heads, describe(told).config.heads) == (2, 4)

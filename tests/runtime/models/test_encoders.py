@@ -134,7 +134,13 @@ PUBLISHED = {
     "mpnet": ("mpnet.", ("pooler.dense.weight", "lm_head.bias", "embeddings.position_ids")),
     "distilbert": ("distilbert.", ("vocab_transform.weight", "vocab_projector.bias")),
     "modernbert": ("model.", ("head.norm.weight", "decoder.bias")),
+    "ernie": ("ernie.", ("pooler.dense.weight", "cls.predictions.bias")),
+    "electra": ("electra.", ("discriminator_predictions.dense.weight",)),
+    "albert": ("albert.", ("pooler.weight", "predictions.dense.weight", "sop_classifier.classifier.bias")),
 }
+
+OUTSIDE = ("cls", "lm_head", "vocab", "head", "decoder", "discriminator", "predictions", "sop")
+"""What the names of heads begin with, which have no prefix."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -150,7 +156,7 @@ def test_as_files_of_masked_language_models_have_it(name: str) -> None:
         }
     tensors = {prefix + one: mx.array(x) for one, x in state.items()}
     for one in more:
-        tensors[one if one.startswith(("cls", "lm_head", "vocab", "head", "decoder")) else prefix + one] = (
+        tensors[one if one.startswith(OUTSIDE) else prefix + one] = (
             mx.zeros((1, 66), dtype=mx.int64) if one.endswith("ids") else mx.zeros((4,))
         )
     model = load_model(reference.record["config"], tensors)
@@ -308,6 +314,22 @@ def test_what_gtes_form_can_say_besides_is_refused(field: str, value: object) ->
         describe({**as_alibaba()[0], field: value})
 
 
+def test_llama_both_ways_as_nvidia_publishes_it() -> None:
+    reference = Reference.called("llama_both_ways")
+    told = {key: value for key, value in reference.record["config"].items() if key != "is_causal"}
+    config = told | {
+        "architectures": ["LlamaBidirectionalModel"],
+        "model_type": "llama_bidirec",
+        "pooling": "avg",
+    }
+    state = random_state(reference.record["tensors"])
+    model = load_model(config, {name: mx.array(x) for name, x in state.items()})
+    assert model.described.looks_ahead
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
+    with pytest.raises(UnsupportedModel, match="pooling is 'last'"):
+        describe({**config, "pooling": "last"})
+
+
 def test_windows_that_look_both_ways_are_refused() -> None:
     config = Reference.called("qwen2_both_ways").record["config"]
     sliding = {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["sliding_attention"] * 3}
@@ -364,7 +386,8 @@ def test_a_file_may_say_that_it_looks_both_ways(name: str) -> None:
 
 
 def test_positions_that_there_are() -> None:
-    lengths = {name: describe(Reference.called(name).record["config"]).context_length for name in PUBLISHED}
+    names = ("bert", "roberta", "mpnet", "distilbert", "modernbert")
+    lengths = {name: describe(Reference.called(name).record["config"]).context_length for name in names}
     assert lengths == {"bert": 66, "roberta": 64, "mpnet": 64, "distilbert": 64, "modernbert": 66}
 
 
@@ -380,6 +403,7 @@ def test_positions_that_there_are() -> None:
         ("xlm_roberta", "pad_token_id", 400),
         ("distilbert", "activation", "mish"),
         ("mpnet", "relative_attention_num_buckets", 16),
+        ("albert", "inner_group_num", 2),
         ("modernbert", "head_dim", 8),
         ("embedding_gemma", "is_causal", False),  # is wider by one to either side in transformers
         ("embedding_gemma", "attn_logit_softcapping", 50.0),

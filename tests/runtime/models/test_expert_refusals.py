@@ -56,6 +56,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("mellum", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters"),
     ("mimo_v2_flash", {"add_full_attention_sink_bias": True}, "add_full_attention_sink_bias"),
     ("mimo_v2_flash", {"swa_head_dim": 8}, "swa_head_dim"),
+    ("mimo_v2_flash", {"architectures": None, "model_type": "mimo_v2"}, "add_swa_attention_sink_bias"),
+    ("mimo_v2_flash", {"attention_projection_layout": "packed"}, "attention_projection_layout"),
     ("ernie4_5_moe", {"moe_gate_act": "sigmoid"}, "moe_gate_act"),
     ("ernie4_5_moe", {"moe_num_experts": [8, 8]}, "moe_num_experts"),
     ("ernie4_5_moe", {"use_bias": True}, "use_bias"),

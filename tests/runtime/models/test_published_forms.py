@@ -37,6 +37,7 @@ from tests.support.published_states import (
     large4_by_mistral,
     llama4_by_mlx,
     longcat_by_meituan,
+    mimo_in_shares,
     minimax_by_minimax,
     minimax_by_mlx,
     minimax_m3_by_minimax,
@@ -144,6 +145,56 @@ def minimax_of_old(config: Config) -> Config:
         use_routing_bias=True,
         shared_intermediate_size=0,
     )(config)
+
+
+def minimax_of_2025(kind: str) -> Callable[[Config], Config]:
+    """As the code that came with Text-01 and M1 names its fields."""
+    names = {
+        f"{ours}_{factor}_factor": f"layernorm_{theirs}_{factor}"
+        for ours, theirs in (
+            ("full_attn", "full_attention"),
+            ("linear_attn", "linear_attention"),
+            ("mlp", "mlp"),
+        )
+        for factor in ("alpha", "beta")
+    }
+
+    def respell(config: Config) -> Config:
+        rope, kinds = config["rope_parameters"], config["layer_types"]
+        old = without("rope_parameters", "layer_types", "architectures")(config)
+        return {
+            **{names.get(name, name): value for name, value in old.items()},
+            "architectures": [{"minimax_m1": "MiniMaxM1ForCausalLM"}.get(kind, "MiniMaxText01ForCausalLM")],
+            "model_type": kind,
+            "attn_type_list": [int(one == "full_attention") for one in kinds],
+            "postnorm": True,
+            "rope_theta": rope["rope_theta"],
+            "shared_intermediate_size": 0,
+        }
+
+    return respell
+
+
+def mimo_of_2026(config: Config) -> Config:
+    """As V2.5's files, which have one block for rotations, say it."""
+    full, sliding = (config["rope_parameters"][f"{kind}_attention"] for kind in ("full", "sliding"))
+    old = without("rope_parameters", "layer_types", "mlp_layer_types", "sliding_window", "rms_norm_eps")
+    return old(config) | {
+        "architectures": ["MiMoV2ForCausalLM"],
+        "model_type": "mimo_v2",
+        "attention_projection_layout": "fused_qkv",
+        "add_swa_attention_sink_bias": True,
+        "hybrid_layer_pattern": [int(kind == "sliding_attention") for kind in config["layer_types"]],
+        "moe_layer_freq": [int(kind == "sparse") for kind in config["mlp_layer_types"]],
+        "layernorm_epsilon": config["rms_norm_eps"],
+        "n_shared_experts": None,
+        "rope_parameters": full,
+        "swa_rope_theta": sliding["rope_theta"],
+        "swa_num_key_value_heads": 2 * config["num_key_value_heads"],
+        "sliding_window": config["sliding_window"] - 1,
+        "sliding_window_size": config["sliding_window"] - 1,
+        "vision_config": {},
+    }
 
 
 def minimax_m3_of_old(config: Config) -> Config:
@@ -490,6 +541,9 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "mistral4 wrapped of old": ("mistral4_wrapped", without(), old_wrapper),
     "lfm3 published": ("lfm3", without(), renamed((".self_attn.g_proj.", ".self_attn.gate_proj."))),
     "minimax published": ("minimax", without(), minimax_with_rates),
+    "MiniMax Text-01": ("minimax", minimax_of_2025("minimax_text_01"), minimax_by_minimax),
+    "MiniMax M1": ("minimax", minimax_of_2025("minimax_m1"), minimax_by_minimax),
+    "MiMo V2.5": ("mimo_v2_flash", mimo_of_2026, mimo_in_shares),
     "youtu as published": ("youtu", without(model_type="youtu_llm"), same),
     "plamo2 published": ("plamo2", without("mamba_chunk_size"), filters_of_torch),
     "plamo2 with a padded head": ("plamo2_untied", without(), padded_head),
@@ -540,6 +594,12 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
             "minicpm3",
         )
     },
+    "PLBart": (
+        "bart_scaled",
+        without("scale_embedding", architectures=["PLBartForConditionalGeneration"], model_type="plbart"),
+        same,
+    ),
+    "MVP": ("bart", without(architectures=["MvpForConditionalGeneration"], model_type="mvp"), same),
     "opt without its head": ("opt", without(), renamed(("model.decoder.", "decoder."))),
     "gpt_neox of old": ("gpt_neox", neox_of_old, renamed(("lm_head.", "embed_out."))),
     "gpt_neox by MLX": ("gpt_neox", without(), neox_by_mlx),
@@ -554,5 +614,5 @@ def test_the_same_model_in_another_form(form: str, tmp_path: Path) -> None:
     state = respell(random_state(reference.record["tensors"]))
     path = tmp_path / "model.safetensors"
     save_file({key: np.ascontiguousarray(array) for key, array in state.items()}, path)
-    model = load_model(config, [path])
+    model = reference.reading(load_model(config, [path]))
     assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)

@@ -1,5 +1,5 @@
 """BART: stacks of unlike sizes; scaled embeddings, one layer each. Its kin: positions that no file has
-(M2M100, Marian), waves that one has (Pegasus), tables (mBART)."""
+(M2M100, Marian), waves that one has (Pegasus), tables (mBART, Blenderbot)."""
 
 from typing import Any
 
@@ -43,4 +43,6 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
         {**_KIN, "activation_function": "swish", "decoder_vocab_size": 160, "scale_embedding": True},
     ),
     "pegasus": ("pegasus", {**_KIN, "activation_function": "relu", "scale_embedding": True}),
+    "blenderbot": ("blenderbot", {**_KIN, "decoder_start_token_id": 1}),
+    "blenderbot_small": ("blenderbot-small", {**_KIN, "encoder_attention_heads": 2}),
 }

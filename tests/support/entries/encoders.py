@@ -84,6 +84,9 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "xlm_roberta": ("xlm-roberta", {**_SMALL, "pad_token_id": 11, "layer_norm_eps": 1e-5}),
     "camembert": ("camembert", {**_SMALL, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 3}),
     "mpnet": ("mpnet", {**_SMALL, "layer_norm_eps": 1e-5}),
+    "ernie": ("ernie", {**_SMALL, "use_task_id": True, "task_type_vocab_size": 3}),
+    "electra": ("electra", {**_SMALL, "embedding_size": 32}),
+    "albert": ("albert", {**_SMALL, "embedding_size": 32, "num_hidden_layers": 5, "num_hidden_groups": 2}),
     "distilbert": (
         "distilbert",
         {

@@ -81,7 +81,7 @@ def _of(kind: str) -> OfSome:
 
 MINIMAX_01 = Architecture(
     "minimax-01",
-    (Kind("minimax", "MiniMaxForCausalLM"),),
+    (Kind("minimax", "MiniMaxForCausalLM", aliases=("minimax_text_01", "minimax_m1")),),
     decoder(
         Rope(theta=1000000.0),
         Special(_read_rotated),

@@ -223,6 +223,15 @@ def test_sarvam_is_written_as_ling(published: bool, tmp_path: Path) -> None:
     assert same_logits(reference, stored, tmp_path)
 
 
+def test_the_first_files_of_minimax_are_written(tmp_path: Path) -> None:
+    reference = Reference("minimax")
+    _, refield, respell = FORMS["MiniMax M1"]
+    reference.record["config"] = refield(reference.record["config"] | _FACTORS)
+    state = respell(random_state(reference.record["tensors"]))
+    exported_from(reference, state, tmp_path)
+    assert same_logits(reference, state, tmp_path)
+
+
 def test_the_first_bitnets_come_back(tmp_path: Path) -> None:
     """Later ones have another activation, which llama.cpp's files of the name do not say."""
     reference = Reference("bitnet")
