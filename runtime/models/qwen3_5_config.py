@@ -26,12 +26,20 @@ class Config(DecoderConfig):
     """Of the draft head."""
 
 
+_SIZES: dict[str, dict[str, Any]] = {
+    "qwen3_next": {"intermediate_size": 5632, "num_key_value_heads": 2},
+    "qwen3_5": {"intermediate_size": 12288, "num_key_value_heads": 4},
+    "qwen3_5_moe": {"intermediate_size": 5632, "num_key_value_heads": 2},
+}
+"""What is taken for sizes that a file leaves out."""
+
+
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     family = str(fields.raw.get("model_type") or "qwen3_5").removesuffix("_text")
     layers = layer_count(fields)
     fields.only({"attn_output_gate": True})
-    shape = read_shape(fields, head_dim=256, intermediate_size=5632, max_position_embeddings=32768)
+    shape = read_shape(fields, head_dim=256, max_position_embeddings=32768, **_SIZES.get(family, {}))
     fields.choice("hidden_act", ("silu",), "silu")
     expert = _experts(fields, family)
     return Config(
