@@ -9,6 +9,9 @@ that, it is 128 x 128.
 Beside FP8 there may be weights in MXFP4: two codes in a byte, the first in its lower half, with a power of
 two for each 32 of a row (F8_E8M0), as the experts of DeepSeek V4.
 
+Where MiMo V2.5 has queries, keys and values in one matrix, that is several, one below the other, and the
+blocks of each begin anew.
+
 Such files may say, too, by how much activations, keys and values are scaled before they are rounded to FP8.
 Nothing is rounded so here, so these scales are of no use.
 """
@@ -32,6 +35,7 @@ _SCALE_DTYPES = ("F32", "BF16", "F16", "F8_E8M0")
 _GROUP = 32
 _NOT_E4M3 = {"F8_E5M2": "FP8 E5M2", "F8_E5M2FNUZ": "FP8 E5M2FNUZ", "F8_E4M3FNUZ": "FP8 E4M3FNUZ"}
 _METHODS = ("fp8", "compressed-tensors", "fbgemm_fp8", "modelopt", "quark", "auto-round")
+_FUSED = ".qkv_proj.weight"
 _UNUSED = re.compile(r".*\.(?:(?:input|output|activation|[qkv])_scale|input_scale_ub)")
 """Names of scales that are no weight's."""
 
@@ -44,6 +48,8 @@ class Scales:
     """Of their tensor."""
     block: Block
     """Rows and columns of a matrix that share one; the last ones may be fewer."""
+    shares: int = 1
+    """Matrices in the tensor, one below the other, whose blocks begin anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,8 @@ def read_fp8_weights(inventory: Inventory) -> Fp8Weights | None:
     if not weights:
         return None
     sizes = _sizes(inventory.config, origin)
-    scales = {weight.name: _scales_of(weight, tensors, sizes, origin) for weight in weights}
+    shares = _shares(inventory.config)
+    scales = {weight.name: _scales_of(weight, tensors, sizes, shares, origin) for weight in weights}
     packed = {name: found for name in tensors if (found := _powers_of(name, tensors, origin)) is not None}
     return Fp8Weights(scales, frozenset(filter(_UNUSED.fullmatch, tensors)), packed)
 
@@ -96,9 +103,17 @@ def _beside(name: str) -> str:
     return f"{name.removesuffix('.weight')}.scale"
 
 
+def _shares(config: Mapping[str, Any]) -> int:
+    """Of a matrix of queries, keys and values: one for each key head of full layers, where a file says so."""
+    heads = config.get("num_key_value_heads")
+    fused = config.get("attention_projection_layout") == "fused_qkv"
+    return heads if fused and type(heads) is int and heads > 0 else 1
+
+
 def _scales_of(
-    weight: TensorInfo, tensors: Mapping[str, TensorInfo], sizes: Sequence[Block], origin: str
+    weight: TensorInfo, tensors: Mapping[str, TensorInfo], sizes: Sequence[Block], shares: int, origin: str
 ) -> Scales:
+    """shares: of a matrix of queries, keys and values."""
     names = f"{weight.name}_scale_inv", f"{weight.name}_scale", _beside(weight.name)
     scales = next((tensors[name] for name in names if name in tensors), None)
     if scales is None:
@@ -113,6 +128,10 @@ def _scales_of(
         raise UnsupportedSource(
             f"{origin}: `{scales.name}` is {scales.dtype}; {', '.join(_SCALE_DTYPES)} are read"
         )
+    if shares > 1 and weight.name.endswith(_FUSED):
+        block = _block(_apart(weight.shape, shares), _apart(scales.shape, shares), sizes)
+        if block is not None:
+            return Scales(scales.name, block, shares)
     block = _block(weight.shape, scales.shape, sizes)
     if block is None:
         *stack, rows, _ = weight.shape
@@ -122,6 +141,11 @@ def _scales_of(
             f"takes {', '.join(blocks)}, {[*stack, rows, 1]} by rows, {[*stack, 1, 1]} as a whole"
         )
     return Scales(scales.name, block)
+
+
+def _apart(shape: tuple[int, ...], shares: int) -> tuple[int, ...]:
+    """Of a tensor whose rows are so many matrices; as it is where they do not divide."""
+    return shape if not shape or shape[0] % shares else (shares, shape[0] // shares, *shape[1:])
 
 
 def _block(weight: tuple[int, ...], scales: tuple[int, ...], sizes: Sequence[Block]) -> Block | None:

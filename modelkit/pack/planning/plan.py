@@ -355,7 +355,10 @@ def _keep_files(inventory: Inventory, role: Role, kind: str, decided: Mapping[st
 
 
 def _tiles(inventory: Inventory, kind: Fp8Weights) -> dict[str, Tiles]:
-    return {name: Tiles(inventory.tensors[scales.name], scales.block) for name, scales in kind.scales.items()}
+    return {
+        name: Tiles(inventory.tensors[scales.name], scales.block, scales.shares)
+        for name, scales in kind.scales.items()
+    }
 
 
 def _unused_notes(kind: Fp8Weights) -> tuple[str, ...]:

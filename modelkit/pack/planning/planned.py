@@ -254,7 +254,9 @@ def _slab_print(slab: Piece) -> list[Any]:
         return ["codes", *parts, *_factors(matrix), *kind, slab.start, slab.stop, slab.step]
     if isinstance(slab, Joined):
         return ["joined", *map(_slab_print, slab.parts), list(slab.shape), repr(slab.change)]
-    tiles = [slab.tiles.scales.name, *slab.tiles.block] if slab.tiles else []
+    tiles: list[Any] = [slab.tiles.scales.name, *slab.tiles.block] if slab.tiles else []
+    if slab.tiles and slab.tiles.shares > 1:
+        tiles.append(slab.tiles.shares)
     if isinstance(slab, Columns):
         return [slab.tensor.name, "columns", slab.matrix, slab.start, slab.stop, slab.step, tiles]
     groups = [slab.groups.bits, slab.groups.group_size, slab.groups.mode] if slab.groups else []

@@ -27,6 +27,8 @@ class Tiles:
     scales: TensorInfo
     block: tuple[int, int]
     """Rows and columns of a tile; those at the edges may have fewer."""
+    shares: int = 1
+    """Matrices that one of the tensor is, one below the other: the tiles of each start afresh."""
 
 
 @dataclass(frozen=True, slots=True)

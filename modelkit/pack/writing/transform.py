@@ -283,7 +283,7 @@ def _tile_scales(slab: Slab, tiles: Tiles, width: int, reader: Reader) -> mx.arr
     Rows count through all matrices of a stack; the tiles of each matrix start afresh.
     """
     height, breadth = tiles.block
-    matrix_rows = slab.tensor.shape[-2]
+    matrix_rows = slab.tensor.shape[-2] // tiles.shares
     down, across = -(-matrix_rows // height), -(-width // breadth)
     row = np.arange(slab.start, slab.stop)
     tile_row = row // matrix_rows * down + row % matrix_rows // height

@@ -1,4 +1,6 @@
-"""What checkpoints store input first is written as MLX makes it of the turned tensor, however it is cut."""
+"""What checkpoints store input first is written as MLX makes it of the turned tensor, however it is cut; and
+what has tiles in shares.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -96,3 +98,21 @@ def test_fp8_stacks_are_decoded_and_turned(tmp_path: Path, save: Save, hidden: i
     assert equal(written[f"{AT}mlp.switch_mlp.up_proj.weight"], expected)
     expected = mx.array(values["down_proj"]).astype(mx.bfloat16)
     assert equal(written[f"{AT}mlp.switch_mlp.down_proj.weight"], expected)
+
+
+@pytest.mark.parametrize("rows", [200, 256], ids=["ragged", "even"])
+def test_shares_of_a_matrix_have_tiles_of_their_own(tmp_path: Path, save: Save, rows: int) -> None:
+    """MiMo V2.5's queries, keys and values: the tiles of each share begin anew."""
+    name, rng = f"{AT}self_attn.qkv_proj.weight", np.random.default_rng(0)
+    codes = rng.integers(0, 0x7E, (2 * rows, 192), dtype=np.uint8)
+    scales = rng.uniform(0.5, 2, (4, 2)).astype(np.float32)
+    shares = np.split(scales.repeat(128, axis=0), 2)
+    spread = np.concatenate([share[:rows] for share in shares]).repeat(128, axis=1)[:, :192]
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    layout = {"attention_projection_layout": "fused_qkv", "num_key_value_heads": 2}
+    config = {**layout, "quantization_config": fp8}
+    save(tmp_path, {name: mx.array(codes), f"{name}_scale_inv": mx.array(scales)}, config)
+    relabel(tmp_path / "model.safetensors")
+    written = convert(read_inventory(read_directory(tmp_path), "fp8"), "bf16", tmp_path)
+    expected = np.array(mx.from_fp8(mx.array(codes), mx.float32)) * spread
+    assert equal(written[name], mx.array(expected).astype(mx.bfloat16))
