@@ -15,7 +15,7 @@ from runtime.models.decoder import CausalLM, attention_layout, layer_norms, laye
 from runtime.models.decoder_config import key_heads, layer_count, one_rope, read_older_shape
 from runtime.models.family import Family
 from runtime.models.gpt_bigcode import MASKS, Config
-from runtime.models.tensor_names import respelled, without_spares
+from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import FusedAttention
 
@@ -67,18 +67,7 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-_NAMES = (
-    ("transformer.h.", "model.layers."),
-    ("transformer.wte.", "model.embed_tokens."),
-    ("transformer.ln_f.", "model.norm."),
-    (".ln_1.", ".input_layernorm."),
-    (".ln_2.", ".post_attention_layernorm."),
-    (".attn.c_attn.", ".self_attn.qkv_proj."),
-    (".attn.c_proj.", ".self_attn.o_proj."),
-    (".attn.rotary_emb.", ".self_attn.rotary_emb."),
-    (".mlp.c_fc.", ".mlp.up_proj."),
-    (".mlp.c_proj.", ".mlp.down_proj."),
-)
+_NAMES = ((".attn.rotary_emb.", ".self_attn.rotary_emb."), *GPT_NAMES)
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:

@@ -19,7 +19,7 @@ from runtime.models.decoder_config import DecoderConfig
 from runtime.models.family import Family
 from runtime.models.headed import untied_head
 from runtime.models.placed import Placed, PlacedTrunk
-from runtime.models.tensor_names import respelled, without_spares
+from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.self_attention import FusedAttention
@@ -82,20 +82,7 @@ def build(config: Config) -> Placed:
 
 _MATRIX = re.compile(r".*\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc2?|mlp\.c_proj)\.weight")
 _FIRST = "h.0.attn.c_attn.weight"
-_NAMES = (
-    ("transformer.model.", "model."),
-    ("transformer.", "model."),
-    ("model.h.", "model.layers."),
-    ("model.wte.", "model.embed_tokens."),
-    ("model.wpe.", "model.embed_positions."),
-    ("model.ln_f.", "model.norm."),
-    (".ln_1.", ".input_layernorm."),
-    (".ln_2.", ".post_attention_layernorm."),
-    (".attn.c_attn.", ".self_attn.qkv_proj."),
-    (".attn.c_proj.", ".self_attn.o_proj."),
-    (".mlp.c_fc.", ".mlp.up_proj."),
-    (".mlp.c_proj.", ".mlp.down_proj."),
-)
+_NAMES = (("transformer.model.", "transformer."), *GPT_NAMES)
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:

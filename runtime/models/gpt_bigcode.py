@@ -18,7 +18,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_older
 from runtime.models.family import Family
 from runtime.models.headed import untied_head
 from runtime.models.placed import Placed, PlacedTrunk
-from runtime.models.tensor_names import respelled, without_spares
+from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import GroupedAttention
 from runtime.records import dataclass
@@ -73,18 +73,7 @@ def build(config: Config) -> Placed:
 
 MASKS = (".attn.bias", ".attn.masked_bias")
 """Triangles that old files of GPTs hold."""
-_NAMES = (
-    ("transformer.h.", "model.layers."),
-    ("transformer.wte.", "model.embed_tokens."),
-    ("transformer.wpe.", "model.embed_positions."),
-    ("transformer.ln_f.", "model.norm."),
-    (".ln_1.", ".input_layernorm."),
-    (".ln_2.", ".post_attention_layernorm."),
-    (".attn.c_attn.", ".self_attn.query_key_value."),
-    (".attn.c_proj.", ".self_attn.o_proj."),
-    (".mlp.c_fc.", ".mlp.up_proj."),
-    (".mlp.c_proj.", ".mlp.down_proj."),
-)
+_NAMES = ((".attn.c_attn.", ".self_attn.query_key_value."), *GPT_NAMES)
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:

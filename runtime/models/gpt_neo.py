@@ -16,7 +16,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_older
 from runtime.models.family import Family
 from runtime.models.headed import untied_head
 from runtime.models.placed import Placed, PlacedTrunk
-from runtime.models.tensor_names import respelled, without_spares
+from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
 
@@ -66,16 +66,9 @@ def build(config: DecoderConfig) -> Placed:
 
 _SPARE = (".attention.bias", ".attention.masked_bias")
 _NAMES = (
-    ("transformer.h.", "model.layers."),
-    ("transformer.wte.", "model.embed_tokens."),
-    ("transformer.wpe.", "model.embed_positions."),
-    ("transformer.ln_f.", "model.norm."),
-    (".ln_1.", ".input_layernorm."),
-    (".ln_2.", ".post_attention_layernorm."),
     (".attn.attention.out_proj.", ".self_attn.o_proj."),
     (".attn.attention.", ".self_attn."),
-    (".mlp.c_fc.", ".mlp.up_proj."),
-    (".mlp.c_proj.", ".mlp.down_proj."),
+    *GPT_NAMES,
 )
 
 

@@ -20,7 +20,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.family import Family
-from runtime.models.tensor_names import respelled, without_spares
+from runtime.models.tensor_names import GPT_TRUNK, respelled, without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope
@@ -76,10 +76,7 @@ def build(config: Config) -> CausalLM:
 
 _SPARE = (".attn.bias", ".attn.masked_bias", ".attn.causal_mask")
 _NAMES = (
-    ("transformer.h.", "model.layers."),
-    ("transformer.wte.", "model.embed_tokens."),
-    ("transformer.ln_f.", "model.norm."),
-    (".ln_1.", ".input_layernorm."),
+    *GPT_TRUNK,
     (".attn.out_proj.", ".self_attn.o_proj."),
     (".attn.", ".self_attn."),
     (".mlp.fc_in.", ".mlp.up_proj."),

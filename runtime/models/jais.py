@@ -20,7 +20,7 @@ from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.family import Family
 from runtime.models.gpt2 import outputs_first
-from runtime.models.tensor_names import respelled, without_spares
+from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import FusedAttention
@@ -95,18 +95,7 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm(), embed_scale=config.embed_scale, logit_scale=config.logit_scale)
 
 
-_NAMES = (
-    ("transformer.h.", "model.layers."),
-    ("transformer.wte.", "model.embed_tokens."),
-    ("transformer.ln_f.", "model.norm."),
-    (".ln_1.", ".input_layernorm."),
-    (".ln_2.", ".post_attention_layernorm."),
-    (".attn.c_attn.", ".self_attn.qkv_proj."),
-    (".attn.c_proj.", ".self_attn.o_proj."),
-    (".mlp.c_fc2.", ".mlp.gate_proj."),
-    (".mlp.c_fc.", ".mlp.up_proj."),
-    (".mlp.c_proj.", ".mlp.down_proj."),
-)
+_NAMES = ((".mlp.c_fc2.", ".mlp.gate_proj."), *GPT_NAMES)
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:

@@ -1,5 +1,5 @@
 """Llama under other names: InternLM 1 and 3, IQuestCoder, EXAONE 3 and 3.5, XVERSE, TeleChat3, Nanbeige,
-Aquila, openPangu Embedded and Yi's first files.
+Aquila, openPangu Embedded, KORMo and Yi's first files.
 
 transformers computes InternLM3, IQuestCoder and EXAONE with its own Llama, vLLM InternLM and Aquila; for the
 others mlx-lm's classes or the authors' compute what Llama does. They differ in the names of two flags, in
@@ -18,7 +18,7 @@ from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
 from runtime.models.nanbeige import refuse_more
-from runtime.models.tensor_names import respelled, without_spares
+from runtime.models.tensor_names import GPT_TRUNK, respelled, without_spares
 
 # What transformers' configs take for a field that the file leaves out, where Llama's takes something else.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -73,11 +73,7 @@ def _turned(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _NAMES = (
-    ("transformer.wte.", "model.embed_tokens."),
-    ("transformer.ln_f.", "model.norm."),
-    ("transformer.h.", "model.layers."),
-    (".ln_1.", ".input_layernorm."),
-    (".ln_2.", ".post_attention_layernorm."),
+    *GPT_TRUNK,
     (".attn.attention.out_proj.", ".self_attn.o_proj."),
     (".attn.attention.", ".self_attn."),
     (".mlp.c_fc_0.", ".mlp.gate_proj."),
@@ -86,10 +82,14 @@ _NAMES = (
 )
 """EXAONE's."""
 _YI = ((".ln1.", ".input_layernorm."), (".ln2.", ".post_attention_layernorm."))
+_KORMO = (
+    (".pre_attention_layernorm.", ".input_layernorm."),
+    (".pre_mlp_layernorm.", ".post_attention_layernorm."),
+)
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, respelled(weights, (*_NAMES, *_YI)))
+    return without_spares(config, respelled(weights, (*_NAMES, *_YI, *_KORMO)))
 
 
 FAMILY = Family(

@@ -28,6 +28,8 @@ ARCHITECTURES: dict[str, str] = {
     "AquilaModel": "llama_kin",
     "PanguEmbeddedForCausalLM": "llama_kin",
     "YiForCausalLM": "llama_kin",
+    "KORMoForCausalLM": "llama_kin",
+    "kormo": "llama_kin",
     "InternLM3ForCausalLM": "llama_kin",
     "IQuestCoderForCausalLM": "llama_kin",
     "XverseForCausalLM": "llama_kin",

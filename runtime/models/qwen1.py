@@ -14,7 +14,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
-from runtime.models.tensor_names import respelled, without_spares
+from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import FusedAttention
 
@@ -66,18 +66,11 @@ def build(config: Config) -> CausalLM:
 
 
 _NAMES = (
-    ("transformer.wte.", "model.embed_tokens."),
-    ("transformer.ln_f.", "model.norm."),
-    ("transformer.h.", "model.layers."),
     ("transformer.rotary_emb.", "model.rotary_emb."),
-    (".ln_1.", ".input_layernorm."),
-    (".ln_2.", ".post_attention_layernorm."),
     (".attn.rotary_emb.", ".self_attn.rotary_emb."),
-    (".attn.c_attn.", ".self_attn.qkv_proj."),
-    (".attn.c_proj.", ".self_attn.o_proj."),
     (".mlp.w2.", ".mlp.gate_proj."),
     (".mlp.w1.", ".mlp.up_proj."),
-    (".mlp.c_proj.", ".mlp.down_proj."),
+    *GPT_NAMES,
 )
 
 

@@ -75,3 +75,21 @@ def text_tensors(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[st
 
 
 _BARE = "embed_tokens.", "layers.", "norm."
+
+GPT_TRUNK = (
+    ("transformer.h.", "model.layers."),
+    ("transformer.wte.", "model.embed_tokens."),
+    ("transformer.wpe.", "model.embed_positions."),
+    ("transformer.ln_f.", "model.norm."),
+    (".ln_1.", ".input_layernorm."),
+    (".ln_2.", ".post_attention_layernorm."),
+)
+"""GPT-2's names, which many had after it, for what stands around sublayers."""
+GPT_NAMES = (
+    *GPT_TRUNK,
+    (".attn.c_attn.", ".self_attn.qkv_proj."),
+    (".attn.c_proj.", ".self_attn.o_proj."),
+    (".mlp.c_fc.", ".mlp.up_proj."),
+    (".mlp.c_proj.", ".mlp.down_proj."),
+)
+"""And for these, too."""

@@ -31,7 +31,7 @@ _UNKNOWN = """
     grove_moe gte hunyuan_v1_moe hunyuan_vl hy_v3 hy_v4 hy_v4_vl hy_v4_vl_text hyperclovax
     hyperclovax_vision_v2 idefics2 idefics3 inkling2 inkling2_loop inkling2_loop_text inkling2_text
     inkling_mm_model inkling_text internlm internvl internvl_chat jais jais2 janus jetmoe
-    jina_embeddings_v3 kolibri1 lara_mini lfm2_vl lfm3 lfm3_vl lighton_ocr llama_bidirec llava_next
+    jina_embeddings_v3 kolibri1 kormo lara_mini lfm2_vl lfm3 lfm3_vl lighton_ocr llama_bidirec llava_next
     llava_next_video llava_onevision m2m_100 marian mbart mimo_v2 minicpm_ocr minicpmv4_6 minicpmv4_7
     minimax_m1 minimax_m3_vl_text minimax_text_01 ministral mistral_large4 mistral_large4_text mllama
     mllama_text_model modernbert modernbert-decoder molmo2 molmo2_text moss_transcribe_diarize mpnet mpt

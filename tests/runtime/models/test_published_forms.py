@@ -373,6 +373,14 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         llama_by("Yi", "YiForCausalLM", rope_theta=10000.0),
         renamed((".input_layernorm.", ".ln1."), (".post_attention_layernorm.", ".ln2.")),
     ),
+    "KORMo 10B": (
+        "llama",
+        llama_by("kormo", "KORMoForCausalLM"),
+        renamed(
+            (".input_layernorm.", ".pre_attention_layernorm."),
+            (".post_attention_layernorm.", ".pre_mlp_layernorm."),
+        ),
+    ),
     "Llama's first files": ("llama", llama_by("llama", "LLaMAForCausalLM"), same),
     "Jais 13B": (
         "jais",

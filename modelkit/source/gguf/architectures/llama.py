@@ -48,7 +48,7 @@ _ONE_BY_ONE = tuple(
     for part in ("gate", "up", "down")
 )
 
-_ALIASES = ("internlm", "internlm3", "iquestcoder", "telechat3", "aquila", "PanguEmbedded", "Yi")
+_ALIASES = ("internlm", "internlm3", "iquestcoder", "telechat3", "aquila", "PanguEmbedded", "Yi", "kormo")
 LLAMA = Architecture(
     "llama",
     (
