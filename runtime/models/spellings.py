@@ -130,6 +130,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "num_attention_heads": "n_heads",
         "num_hidden_layers": "n_layers",
     },
+    "dots3_note_text": {"num_local_experts": "n_routed_experts"},
     "exaone": {
         "num_layers": "num_hidden_layers",
         "layer_norm_epsilon": "rms_norm_eps",

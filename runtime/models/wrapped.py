@@ -56,6 +56,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "cohere_compass": Wrapper("cohere_compass_text"),
     "deepseek_vl": Wrapper("llama"),
     "deepseek_vl_hybrid": Wrapper("llama"),
+    "dots3_note": Wrapper("dots3_note_text"),
     "emu3": Wrapper("emu3_text_model", inside="model.text_model."),
     "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text", tied=True),
     "ernie4_5_moe_vl": Wrapper("ernie4_5_vl_moe_text", flat=True),
@@ -136,6 +137,7 @@ TEXTS: dict[str, dict[str, Any]] = {
     "cohere2": {},
     "cohere_compass_text": {},
     "deepseek_v3": {},
+    "dots3_note_text": {},
     "emu3_text_model": {
         **_LLAMA,
         "vocab_size": 184622,

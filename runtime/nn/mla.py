@@ -293,10 +293,12 @@ class LatentAttention(Module):
 
 
 class GatedLatentAttention(LatentAttention):
-    """A sigmoid of a number for each head is multiplied to what the head sees (Ling 3)."""
+    """A sigmoid of a number for each head is multiplied to what the head sees (Ling 3, Dots 3 Note)."""
 
-    def __init__(self, shape: LatentShape, rope: Rope | None) -> None:
-        super().__init__(shape, rope)
+    def __init__(
+        self, shape: LatentShape, rope: Rope | None, index_rope: Rope | None = None, chooser: int = 0
+    ) -> None:
+        super().__init__(shape, rope, index_rope, chooser)
         self.g_proj = nn.Linear(shape.hidden, shape.heads, bias=False)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:

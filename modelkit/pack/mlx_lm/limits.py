@@ -22,11 +22,11 @@ _UNKNOWN = """
     PanguEmbedded Yi albert apertus1p5 apertus1p5_text aquila arcee arctic aria aria_text audioflamingo3
     axk1 axk2 aya_vision baichuan bamba bart beam bert blenderbot blenderbot-small bloom btlm camembert
     chatglm codegen codeshell cohere2_moe cohere2_vision cohere_compass cohere_compass_text cwm deci
-    deepseek_v4 deepseek_vl deepseek_vl_hybrid diffllama distilbert dory electra embedding_gemma2
-    embedding_gemma2_text emu3 ernie ernie4_5_moe_vl ernie4_5_vl_moe ernie4_5_vl_moe_text eurobert
-    exaone4_5 falcon fast_vlm flex_olmo flint fun_asr_nano fuyu gemma3n_text gemma4_assistant
-    gemma4_unified_assistant gemma4_unified_text glm46v glm4v glm4v_moe glm4v_moe_text glm4v_text
-    glm5_next glm5_next_text glm_ocr glm_ocr_text glmasr glmga got_ocr2 gpt_neo granite4_vision
+    deepseek_v4 deepseek_vl deepseek_vl_hybrid diffllama distilbert dory dots3_note dots3_note_text
+    electra embedding_gemma2 embedding_gemma2_text emu3 ernie ernie4_5_moe_vl ernie4_5_vl_moe
+    ernie4_5_vl_moe_text eurobert exaone4_5 falcon fast_vlm flex_olmo flint fun_asr_nano fuyu gemma3n_text
+    gemma4_assistant gemma4_unified_assistant gemma4_unified_text glm46v glm4v glm4v_moe glm4v_moe_text
+    glm4v_text glm5_next glm5_next_text glm_ocr glm_ocr_text glmasr glmga got_ocr2 gpt_neo granite4_vision
     granite_docling granite_speech granite_speech_plus granite_swa granitemoe_swa granitemoeshared
     grove_moe gte hunyuan_v1_moe hunyuan_vl hy_v3 hy_v4 hy_v4_vl hy_v4_vl_text hyperclovax
     hyperclovax_vision_v2 idefics2 idefics3 inkling2 inkling2_loop inkling2_loop_text inkling2_text

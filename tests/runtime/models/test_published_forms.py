@@ -197,6 +197,30 @@ def mimo_of_2026(config: Config) -> Config:
     }
 
 
+def dots3_of_2026(config: Config) -> Config:
+    """As released files say sizes of layers in a window, and which layers are under an indexer."""
+    sizes, ropes = config["per_layer_config"]["1"], config["rope_parameters"]
+    kinds = [kind.replace("indexed", "full") for kind in config["layer_types"]]
+    old = without(
+        "per_layer_config", "rope_parameters", "mlp_layer_types", "shared_experts_intermediate_size"
+    )
+    return old(config) | {
+        **{f"swa_{name}": size for name, size in sizes.items()},
+        "layer_types": kinds,
+        "use_dsa": True,
+        "moe_layer_freq": [int(kind == "sparse") for kind in config["mlp_layer_types"]],
+        "moe_shared_expert_intermediate_size": config["shared_experts_intermediate_size"],
+        "rope_theta": ropes["indexed_attention"]["rope_theta"],
+        "swa_rope_theta": ropes["sliding_attention"]["rope_theta"],
+    }
+
+
+def with_heads_behind(state: State) -> State:
+    """A draft head as a fifth layer, and more of one by itself."""
+    spare = np.ones((2, 2), np.float32)
+    return {**each_alone(state), "model.layers.4.eh_proj.weight": spare, "model.mtp.norm.weight": spare}
+
+
 def minimax_m3_of_old(config: Config) -> Config:
     block = {
         "use_sparse_attention": True,
@@ -551,6 +575,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "minimax published": ("minimax", without(), minimax_with_rates),
     "MiniMax Text-01": ("minimax", minimax_of_2025("minimax_text_01"), minimax_by_minimax),
     "MiniMax M1": ("minimax", minimax_of_2025("minimax_m1"), minimax_by_minimax),
+    "Dots 3 Note": ("dots3_note", dots3_of_2026, with_heads_behind),
     "MiMo V2.5": ("mimo_v2_flash", mimo_of_2026, mimo_in_shares),
     "youtu as published": ("youtu", without(model_type="youtu_llm"), same),
     "plamo2 published": ("plamo2", without("mamba_chunk_size"), filters_of_torch),

@@ -19,6 +19,7 @@ from tests.support.parity import Reference, full_logits
 
 # References of text models by model_type, where one is called otherwise; wrappers have their own.
 _CALLED = {
+    "dots3_note_text": "dots3_note",
     "phi3": "phi3_window",
     "hy_v4_vl_text": "hy_v4",
     "kimi_k2": "deepseek_v3",
