@@ -201,20 +201,27 @@ class Bart(Module):
         if config.kind.biased:
             self.final_logits_bias = mx.zeros((1, config.vocab_size))
         self._biased = config.kind.biased
-        self._scale = config.embed_scale
+        self._read_scale = config.embed_scale
+        # transformers does not scale tokens that a decoder norms by themselves.
+        self._scale = None if config.kind.norms_tokens else config.embed_scale
 
     def encode(self, prompt: Inputs, step: Step, caches: Caches) -> None:
         """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
         whole = whole_texts(prompt, step)
-        read = self.encoder(whole, whole.embedded(self.embed))
+        read = self.encoder(whole, whole.embedded(self._read))
         self.decoder.remember(read, whole, step, caches)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.decoder(step, caches, step.embedded(self.embed))
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        """Of the decoder's tokens."""
         x = embed(self.shared, ids, step)
         return x if self._scale is None else x * self._scale
+
+    def _read(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        x = embed(self.shared, ids, step)
+        return x if self._read_scale is None else x * self._read_scale
 
     @property
     def tied_table(self) -> nn.Module:

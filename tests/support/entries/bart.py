@@ -44,5 +44,8 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "pegasus": ("pegasus", {**_KIN, "activation_function": "relu", "scale_embedding": True}),
     "blenderbot": ("blenderbot", {**_KIN, "decoder_start_token_id": 1}),
-    "blenderbot_small": ("blenderbot-small", {**_KIN, "encoder_attention_heads": 2}),
+    "blenderbot_small": (
+        "blenderbot-small",
+        {**_KIN, "encoder_attention_heads": 2, "decoder_layers": 2, "scale_embedding": True},
+    ),
 }
