@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from modelkit.errors import Busy, ModelClosed, ModelkitError, RanksLost, RequestError, StoreError
-from modelkit.python_faults import os_message
+from modelkit.python_faults import os_message, shortage
 from runtime.engine.stream import WakeFailed
 from runtime.engine.thread import ThreadEnded
 from runtime.errors import CacheFull, QueueFull, RankLost, RuntimeFault
 
 T = TypeVar("T")
-_NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")  # Python's words, and MLX's
 
 
 def as_modelkit_error(error: Exception) -> ModelkitError:
@@ -44,16 +43,12 @@ def as_modelkit_error(error: Exception) -> ModelkitError:
     if isinstance(error, WakeFailed):
         said = f"the event loop that read this answer cannot be reached any more: {error.__cause__}"
         return RequestError(said, hint="Read an answer to its end, or close it, before closing its loop.")
-    if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
-        return ModelkitError(
-            "the system gives this process no more threads",
-            hint="Raise the limits (`ulimit -u`, `ulimit -v`), or those of its container.",
-        )
     if isinstance(error, RuntimeFault | ValueError):
         return RequestError(str(error))
     if isinstance(error, OSError):
         return StoreError(os_message(error))
-    return ModelkitError(f"this failed for an unknown reason: {type(error).__name__}: {error}")
+    unknown = f"this failed for an unknown reason: {type(error).__name__}: {error}"
+    return shortage(error) or ModelkitError(unknown)
 
 
 class Callbacks:

@@ -1,9 +1,13 @@
 """What is wrong with a text or a value from outside, in words of ours, where Python finds it: its own give
-advice to who writes Python (`sys.set_int_max_str_digits`), or name its codecs and C's types.
+advice to who writes Python (`sys.set_int_max_str_digits`), or name its codecs and C's types. So is what the
+system has no more of.
 """
 
 import re
 
+from modelkit.errors import ModelkitError
+
+_NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")  # Python's words, and MLX's
 _NUMBER = re.compile(r"\[Errno -?[0-9]+\] ")
 
 
@@ -40,6 +44,21 @@ def os_reason(error: OSError) -> str:
 def of_system(error: Exception) -> str:
     """What the system says, without the number that Python puts before it."""
     return _NUMBER.sub("", str(error))
+
+
+def shortage(error: Exception) -> ModelkitError | None:
+    """What to raise in its place where memory or threads have run out; None for any other error."""
+    if isinstance(error, MemoryError):
+        return ModelkitError(
+            "there is not enough memory for this",
+            hint="End other programs, or raise the limit that this one runs under (`ulimit -v`).",
+        )
+    if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
+        return ModelkitError(
+            "the system gives this process no more threads",
+            hint="Raise the limits (`ulimit -u`, `ulimit -v`), or those of its container.",
+        )
+    return None
 
 
 def number_fault(error: Exception) -> str | None:

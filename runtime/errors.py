@@ -6,7 +6,7 @@ RuntimeFault
 ├── UnsupportedModel   nothing here runs this config, or a field of it has a value we know to be wrong
 ├── WeightMismatch     tensors missing, surplus or misshapen
 ├── TooLarge           weights would take more memory than there is
-├── Cramped            a limit on the process's addresses leaves no room to compute in
+├── Cramped            a limit on the process's addresses or threads leaves no room to compute in
 ├── CannotCut          this model cannot be cut among so many machines
 ├── BadTokenIds        an id outside the vocabulary
 ├── QueueFull          as many requests wait as may
@@ -68,15 +68,9 @@ class TooLarge(RuntimeFault):
 
 
 class Cramped(RuntimeFault):
-    """Threads and libraries would not get the addresses that they need, and MLX and OpenBLAS then wait for
-    ever, or end the process in words of their own.
+    """MLX and OpenBLAS would not get the addresses or the threads that they need. They then wait for ever, or
+    end the process in words of their own.
     """
-
-    def __init__(self, room_bytes: int, wanted_bytes: int) -> None:
-        super().__init__(
-            f"`ulimit -v` leaves this process {room_bytes:,} bytes of addresses, and to compute takes "
-            f"{wanted_bytes:,}, weights not counted; raise that limit"
-        )
 
 
 class CannotCut(RuntimeFault):

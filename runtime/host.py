@@ -4,6 +4,7 @@ Plain files and system calls, no MLX. A container's limits count as the machine'
 read. `root` exists so that tests can lay out a machine of their own.
 """
 
+import _thread
 import ctypes
 import math
 import os
@@ -88,6 +89,43 @@ def address_room(root: Path = ROOT) -> int | None:
     """Bytes of addresses that this process may still take (`ulimit -v`); None where it has no such limit."""
     found = _addresses(root)
     return found and max(0, found[0] - found[1])
+
+
+def task_limit(root: Path = ROOT) -> int | None:
+    """Processes and threads that there may be where this process is, with those of others (`ulimit -u`, the
+    pids limit of a container); None where nothing limits them.
+    """
+    if sys.platform != "linux":  # others count processes alone
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    limits = [] if limit == resource.RLIM_INFINITY else [limit]
+    limits += [most for folder in _cgroups(root, "pids") if (most := _number(_read(folder / "pids.max")))]
+    return min(limits, default=None)
+
+
+def startable(wanted: int) -> int:
+    """How many threads, `wanted` at most, this process can start now. It starts them: what a limit leaves is
+    known by trying alone, since all processes of a user or a group count.
+    """
+    hold = _thread.allocate_lock()
+    ended = [_thread.allocate_lock() for _ in range(wanted)]
+
+    def wait(own: _thread.LockType) -> None:
+        with hold:
+            own.release()
+
+    started = 0
+    with hold:
+        for own in ended:
+            own.acquire()
+            try:
+                _thread.start_new_thread(wait, (own,))
+            except RuntimeError:
+                break
+            started += 1
+    for own in ended[:started]:
+        own.acquire()
+    return started
 
 
 def trim() -> bool:

@@ -22,7 +22,7 @@ from modelkit.cli.terminal import interrupts
 from modelkit.cli.terminal.screen import OUTPUT, echo, naming, show_error, show_warnings
 from modelkit.cli.terminal.ui import HOW_TO_GET_MLX
 from modelkit.errors import ModelkitError
-from modelkit.python_faults import os_message
+from modelkit.python_faults import os_message, shortage
 from runtime.errors import RuntimeFault
 
 # name -> (module, one line of help); the order is that of `modelkit --help`.
@@ -54,7 +54,6 @@ ALIASES = {"ls": "list"}
 
 NO_READER = 141
 _TYPED = "modelkit.typed"  # the arguments as they were, for messages
-_ROOM = "End other programs, or raise the limit that this one runs under (`ulimit -v`)."
 
 
 class Failure(click.ClickException):
@@ -127,8 +126,10 @@ class LazyGroup(Group):
             _leave_quietly(ctx)
         except OSError as error:
             raise Failure(os_message(error)) from error
-        except MemoryError as error:
-            raise Failure("there is not enough memory for this", _ROOM) from error
+        except (MemoryError, RuntimeError) as error:
+            if (short := shortage(error)) is None:
+                raise
+            raise Failure(short.message, short.hint) from error
         except (KeyboardInterrupt, click.Abort):
             echo("\ninterrupted" if sys.stderr.isatty() else "interrupted", err=True)  # behind the ^C there
             ctx.exit(interrupts.INTERRUPTED)

@@ -20,10 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runtime.cpu.allowed import as_allowed
 from runtime.cpu.gemv import switch
 from runtime.cpu.slots import Slot, find_slots, library_of
 from runtime.errors import Cramped
-from runtime.host import address_room, cores
+from runtime.host import address_room, cores, startable, task_limit
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ ROOM_BYTES, THREAD_ROOM_BYTES = 320 * 2**20, 64 * 2**20
 for its threads (133 MB on two cores), and stacks and arenas of a dozen others. With 320 MB a small model
 failed there, now and then.
 """
+THREADS = 8
+"""That must be left beside one for each core: the engine's and MLX's, which has one for each stream; where it
+gets none for one, it ends the process.
+"""
+MANY_TASKS = 4096  # of this limit nobody asks what is left: that would cost every start a millisecond
 FAST = ("openblas", "mkl", "blis", "armpl", "nvpl")  # in the file or folder name of a BLAS worth keeping
 
 
@@ -85,7 +91,16 @@ def bind_blas(enabled: bool = True) -> BlasReport:
 def _check_room() -> None:
     room, wanted = address_room(), ROOM_BYTES + THREAD_ROOM_BYTES * cores()
     if room is not None and room < wanted:
-        raise Cramped(room, wanted)
+        raise Cramped(
+            f"`ulimit -v` leaves this process {room:,} bytes of addresses, and to compute takes {wanted:,}, "
+            "weights not counted; raise that limit"
+        )
+    limit, threads = task_limit(), THREADS + as_allowed(cores())
+    if limit is not None and limit < MANY_TASKS and (left := startable(threads)) < threads:
+        raise Cramped(
+            f"to compute takes {threads} more threads, and the system gives this process {left}; raise the "
+            "limit (`ulimit -u`, or that of its container)"
+        )
 
 
 def report() -> BlasReport:

@@ -40,6 +40,12 @@ def test_who_gets_no_thread_hears_which_limits_there_are(said: str) -> None:
     assert "`ulimit -u`" in (error.hint or "")
 
 
+def test_memory_that_runs_out_is_no_unknown_reason() -> None:
+    error = as_modelkit_error(MemoryError())
+    assert error.message == "there is not enough memory for this"
+    assert "`ulimit -v`" in (error.hint or "")
+
+
 def test_a_conversation_without_room_hears_what_to_do() -> None:
     error = as_modelkit_error(CacheFull(4_456_448, 4_194_304))
     assert "takes 4,456,448 bytes and may take 4,194,304" in error.message

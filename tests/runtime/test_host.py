@@ -1,9 +1,11 @@
 """Cores and memory, read from machines laid out as folders."""
 
+import _thread
 import os
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +65,32 @@ def test_a_limit_of_addresses_counts(machine: Path, monkeypatch: pytest.MonkeyPa
     write(machine, "proc/self/statm", f"{GIB // resource.getpagesize()} 1 1 1 0 1 0\n")
     assert host.memory(machine) == (3 * GIB, 2 * GIB)
     assert host.address_room(machine) == 2 * GIB
+
+
+@linux
+def test_the_least_limit_of_threads_counts(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert host.task_limit(machine) is None
+    write(machine, "proc/self/cgroup", "8:pids:/pod/box\n")
+    write(machine, "sys/fs/cgroup/pids/pod/box/pids.max", "max")
+    write(machine, "sys/fs/cgroup/pids/pod/pids.max", "100")
+    assert host.task_limit(machine) == 100
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (60, 80))
+    assert host.task_limit(machine) == 60
+
+
+@pytest.mark.parametrize("given", [0, 2, 5])
+def test_so_many_threads_as_the_system_gives(given: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, running = _thread.start_new_thread, []
+
+    def start_some(*asked: Any) -> int:
+        if len(running) == given:
+            raise RuntimeError("can't start new thread")
+        running.append(start(*asked))
+        return running[-1]
+
+    monkeypatch.setattr(_thread, "start_new_thread", start_some)
+    assert host.startable(4) == min(given, 4) == len(running)
 
 
 @linux

@@ -106,6 +106,13 @@ def test_memory_that_runs_out_is_said_in_words() -> None:
     assert "ulimit -v" in result.output
 
 
+def test_threads_that_run_out_are_said_in_words() -> None:
+    result = CliRunner().invoke(failing(RuntimeError("can't start new thread")), ["x"])
+    assert result.exit_code == 1
+    assert "Error: the system gives this process no more threads" in result.output
+    assert "ulimit -u" in result.output
+
+
 def test_missing_mlx_says_what_to_install() -> None:
     result = CliRunner().invoke(failing(ModuleNotFoundError("No module", name="mlx.core")), ["x"])
     assert result.exit_code == 1

@@ -166,3 +166,22 @@ def test_no_library_is_asked_for_more_addresses_than_there_are() -> None:
     print(bind_blas().bound)
     """
     assert fresh(code) == "True False\nTrue"
+
+
+@bindable
+def test_no_library_is_asked_for_more_threads_than_there_may_be() -> None:
+    """OpenBLAS interrupts the process then, and waits for ever in the first product that it shares."""
+    code = """
+    from runtime.errors import Cramped
+    bind.as_allowed, bind.task_limit, bind.startable = lambda _: 4, lambda: 100, lambda wanted: wanted - 1
+    try:
+        bind_blas()
+    except Cramped as fault:
+        print(fault, report().bound)
+    bind.startable = lambda wanted: wanted
+    print(bind_blas().bound)
+    """
+    said = "to compute takes 12 more threads, and the system gives this process 11; raise the limit"
+    refused, bound = fresh(code).splitlines()
+    assert refused.startswith(said)
+    assert (refused.split()[-1], bound) == ("False", "True")

@@ -213,6 +213,17 @@ def test_a_column_that_is_not_there(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert refused(folder).reason == "MODELKIT_KERNELS asks for 'avx1024', and there is plain, wide"
 
 
+def test_where_no_thread_can_be_started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever imports this is not who is to be told: what computes nothing goes on."""
+
+    def none_left(*_: Any, **__: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(loading, "_module", lambda _path, _checksum: fake())
+    monkeypatch.setattr(loading.threading, "Thread", none_left)
+    assert "no thread to test them on" in str(refused(folder).reason)
+
+
 def unlike(_x: mx.array, _weight: mx.array, _eps: float) -> mx.array:
     raise TypeError("incompatible function arguments")
 
