@@ -101,8 +101,10 @@ class Tools:
     """The source that nanobind is compiled from."""
     libraries: Path
     """The folder with libmlx."""
-    identity: str
-    """Of compilers and headers, wherever they lie: the same for the same releases."""
+    c_identity: str
+    """Of the compiler and its machine, wherever it lies: the same for the same release."""
+    cxx_identity: str
+    """Of the compiler and of all headers: those of Python and MLX are in no file of C."""
 
 
 def refusal() -> CannotBuild | None:
@@ -155,8 +157,9 @@ def tools() -> Tools:
     source = Path(nanobind.source_dir())
     parts = [sysconfig.get_path("include"), nanobind.include_dir(), source.parent / "ext/robin_map/include"]
     include = [f"-isystem{part}" for part in (*parts, mlx / "include")]  # their warnings are not ours
-    identity = "\0".join((SUFFIX, *versions, _answer([*c, "--version"]), _answer([*cxx, "--version"])))
-    return Tools(c, cxx, include, source / "nb_combined.cpp", mlx / "lib", identity)
+    c_said, cxx_said = _answer([*c, "--version"]), _answer([*cxx, "--version"])
+    identities = "\0".join((platform.machine(), c_said)), "\0".join((SUFFIX, *versions, cxx_said))
+    return Tools(c, cxx, include, source / "nb_combined.cpp", mlx / "lib", *identities)
 
 
 def _version(name: str) -> str:
@@ -231,7 +234,8 @@ def _compile(step: tuple[list[str], Path], found: Tools, objects: Path, say: boo
     """The object of one step, made unless it is there already."""
     command, source = step
     headers = _headers(source) if source.parent == SOURCES else []
-    parts = [*command, found.identity, *(path.read_text() for path in (*headers, source))]
+    identity = found.cxx_identity if source.suffix == ".cpp" else found.c_identity
+    parts = [*command, identity, *(path.read_text() for path in (*headers, source))]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     target = objects / f"{source.stem}-{key}.o"
     if target.is_file():

@@ -77,6 +77,20 @@ def test_a_compiler_that_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert not list(tmp_path.glob("_kernels*"))
 
 
+def test_what_is_compiled_of_c_serves_every_python(tmp_path: Path) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text(f'#!/bin/sh\nfor last; do :; done; touch "$last"; echo "$2" >> {tmp_path}/compiled\n')
+    compiler.chmod(0o755)
+    sources = [tmp_path / "kernel.c", tmp_path / "node.cpp"]
+    for python in ("one", "another"):
+        found = building.Tools([], [], [], tmp_path, tmp_path, "gcc 12", python)
+        for source in sources:
+            source.touch()
+            building._compile(([str(compiler)], source), found, tmp_path, say=False)
+    compiled = (tmp_path / "compiled").read_text().split()
+    assert compiled == [str(path) for path in (sources[0], sources[1], sources[1])]
+
+
 def test_old_objects_go_and_what_goes_meanwhile_stops_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
