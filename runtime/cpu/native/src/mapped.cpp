@@ -66,10 +66,12 @@ class File {
   Array at(size_t start, const std::vector<int>& dims, mx::Dtype dtype) const {
     const mx::Shape shape(dims.begin(), dims.end());
     size_t room = start >= FRONT && start <= size_ ? (size_ - start) / mx::size_of(dtype) : 0, count = 1;
+    bool fits = room > 0;  // which is all that is asked of one without dimensions
     for (int dim : dims) {
-      if (dim < 0 || (dim && count > room / dim)) throw nb::value_error("the array reaches beyond its file");
+      fits = fits && dim >= 0 && (!dim || count <= room / dim);
       count *= dim;
     }
+    if (!fits) throw nb::value_error("the array reaches beyond its file");
     if (!count || (start - FRONT) % mx::size_of(dtype)) throw nb::value_error("nothing can be mapped there");
     Array found(shape, dtype, nullptr, {});
     mx::Strides strides(shape.size(), 1);

@@ -104,6 +104,9 @@ def test_a_file_that_cannot_be_mapped_is_left_to_be_read(monkeypatch, tmp_path: 
         (9, [1], mx.float32),
         (8, [-1], mx.uint8),
         (8, [0], mx.uint8),
+        (0, [], mx.float32),
+        (64, [], mx.float32),
+        (1 << 60, [], mx.float32),
     ],
 )
 def test_nothing_beyond_the_file_is_an_array(tmp_path: Path, start: int, shape: list[int], dtype) -> None:
