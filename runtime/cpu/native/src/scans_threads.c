@@ -14,16 +14,19 @@ static int parts(int whole, int part) { return (whole + part - 1) / part; }
 /* What a chunk is to be worth waking a thread. */
 enum { CONV_TOKENS = 32, CONV_CHANNELS = 1024, SELECTIVE_CHANNELS = 64, DELTA_VALUES = 64, NORM_FLOATS = 8192 };
 
+/* A step without tokens has a state, too. */
+static int conv_parts(const struct mk_conv* j) { return j->width ? parts(j->width, CONV_TOKENS) : 1; }
+
 static void conv_chunk(void* with, int chunk) {
   const struct mk_conv* j = with;
-  const int across = parts(j->channels, CONV_CHANNELS), along = parts(j->width, CONV_TOKENS);
+  const int across = parts(j->channels, CONV_CHANNELS), along = conv_parts(j);
   const int channel = chunk % across * CONV_CHANNELS, first = chunk / across % along * CONV_TOKENS;
   convs[mk_column()]->piece(j, chunk / across / along, first, lesser(first + CONV_TOKENS, j->width), channel,
                             lesser(channel + CONV_CHANNELS, j->channels));
 }
 
 void mk_conv_rows(struct mk_conv j) {
-  mk_run(conv_chunk, &j, j.rows * parts(j.width, CONV_TOKENS) * parts(j.channels, CONV_CHANNELS));
+  mk_run(conv_chunk, &j, j.rows * conv_parts(&j) * parts(j.channels, CONV_CHANNELS));
 }
 
 static void delta_chunk(void* with, int chunk) {

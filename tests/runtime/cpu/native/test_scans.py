@@ -75,6 +75,13 @@ def test_a_row_is_the_same_alone_and_among_others(case: Case) -> None:
         assert not np.any(np.array(answers[row, count:]))
 
 
+def test_a_step_without_tokens_leaves_the_state_as_it_is(case: Case) -> None:
+    state = case.states(2)
+    answers, last = case.run(CPU, case.inputs(2, 0), state, None)
+    assert answers.shape[1] == 0
+    _same([last], [state])
+
+
 def test_threads_and_columns_give_the_same_bits(case: Case, kernels: Any) -> None:
     inputs, state = case.inputs(2, LENGTH), case.states(2)
     seen: list[list[mx.array]] = []
