@@ -7,13 +7,14 @@ READY := $(VENV)/.ready
 KERNELS := $(VENV)/.kernels
 DEMO_HOME := .demo
 
-.PHONY: demo test kernels columns soak clients lint types check clean help
+.PHONY: demo test kernels columns sanitize soak clients lint types check clean help
 
 help:
 	@echo "make demo   create the example package with its draft, then generate text"
 	@echo "make test   run the test suite"
 	@echo "make kernels  compile the kernels where their sources have changed"
 	@echo "make columns  compare the bits of all instruction sets (ARM: gcc-aarch64-linux-gnu, qemu-user)"
+	@echo "make sanitize  run the kernels under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make check  lint, types and tests"
 	@echo "make soak   the long fuzz, kill and soak tests"
 	@echo "make clients  OpenAI's and Anthropic's own client tests (OPENAI_PYTHON, ANTHROPIC_PYTHON: checkouts)"
@@ -38,7 +39,11 @@ kernels: $(KERNELS)
 
 # The same bits from every column: those of this machine, and ARM's where a compiler and an emulator for them are.
 columns: $(KERNELS)
-	$(BIN)/python -m pytest -q -m slow --timeout 3600 tests/runtime/cpu/native/test_columns.py
+	$(BIN)/python -m pytest -q -m slow --timeout 3600 tests/runtime/cpu/native/test_columns.py -k bits
+
+# The same program, with what the compiler says of memory and arithmetic while it runs.
+sanitize: $(KERNELS)
+	$(BIN)/python -m pytest -q -m slow --timeout 3600 tests/runtime/cpu/native/test_columns.py -k sanitizers
 
 demo: $(KERNELS)
 	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit create island -f Modelfile.example --quantize-draft q4

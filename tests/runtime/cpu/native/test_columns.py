@@ -1,7 +1,8 @@
 """Every column gives the same bits on the same inputs, by a program in C around the kernels (`digests/`).
 
 `make columns` runs it. The columns of ARM take a compiler and an emulator: Debian's gcc-aarch64-linux-gnu and
-qemu-user, or what MODELKIT_ARM_CC and MODELKIT_ARM_RUN name.
+qemu-user, or what MODELKIT_ARM_CC and MODELKIT_ARM_RUN name. `make sanitize` runs the same program where the
+compiler watches each access to memory and all arithmetic that C leaves open.
 """
 
 import os
@@ -21,6 +22,7 @@ if sys.platform != "linux":
     pytest.skip("the kernels are built on Linux", allow_module_level=True)
 
 DIGESTS = Path(__file__).parent / "digests"
+SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1"]
 FLAGS = [*(flag for flag in C_FLAGS if flag not in ("-O3", "-fPIC")), "-O2", f"-I{SOURCES}", f"-I{DIGESTS}"]
 
 
@@ -57,12 +59,17 @@ def different(one: dict[str, str], other: dict[str, str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The program of this machine."""
+def compiler() -> list[str]:
+    """That of this machine."""
     refused = refusal()
     if refused is not None:
         pytest.skip(str(refused))
-    compiler = os.environ.get("CC", "").split() or ["cc"]
+    return os.environ.get("CC", "").split() or ["cc"]
+
+
+@pytest.fixture(scope="module")
+def own(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The program of this machine."""
     return [str(program(tmp_path_factory.mktemp("digests"), compiler, platform.machine()))]
 
 
@@ -89,3 +96,19 @@ def test_arm_s_columns_have_the_bits_of_this_machine(own: list[str], tmp_path: P
     plain = digests(own, "plain")
     for column in ("plain", "neon"):
         assert different(plain, digests(argv, column)) == []
+
+
+@pytest.mark.slow
+def test_sanitizers_find_nothing(
+    compiler: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = [*compiler, *SANITIZED]
+    empty = [*argv, "-x", "c", "-", "-o", str(tmp_path / "empty")]
+    made = subprocess.run(empty, input=b"int main(void) { return 0; }", capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip("this compiler has no AddressSanitizer")
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # threads keep their memory, and never end
+    watched = [str(program(tmp_path, argv, platform.machine()))]
+    for column in run(watched).split():
+        for threads in (1, 3):
+            assert digests(watched, column, threads)
