@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.made_up import make, order
 from runtime import cpu
 from runtime.cache.build import build_memory
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.nn.adapter_stacks import Deck
 from runtime.nn.adapters import Adapter, logical_shape
 from runtime.nn.linear import MATRICES

@@ -42,13 +42,14 @@ import mlx.core as mx
 from pathlib import Path
 from runtime import cpu, device
 from runtime.cache.build import build_memory
-from runtime.loaded import load_model
+from runtime.loading import begin_load
 from runtime.step import Inputs, Step
 imported = time.perf_counter()
 folder, ids = Path({folder!r}), {ids}
 cpu.bind_blas()
 config = json.loads((folder / "config.json").read_text())
-model = load_model(config, [folder / "model.safetensors"], on=device.device(), fixed=True)
+on = device.device()
+model = begin_load(config, [folder / "model.safetensors"], on=on, fixed=True).read(on)
 loaded = time.perf_counter()
 step = Step((0,), (len(ids),), inputs=Inputs(mx.array([ids])))
 memory = build_memory(model.described.layout, dtype=model.dtype)

@@ -72,16 +72,16 @@ def fill(
     network: nn.Module,
     weights: dict[str, mx.array],
     holding: Holding,
-    told: Callable[[int], object] = _no_matter,
+    advance: Callable[[int], object] = _no_matter,
 ) -> None:
-    """Put fitted tensors in place, evaluated one by one; empties `weights` on the way. told: called after
+    """Put fitted tensors in place, evaluated one by one; empties `weights` on the way. advance: called after
     each with its bytes; what it raises ends the filling. Raises WeightMismatch for an order of inputs that is
     none.
     """
     for path, module in list(network.named_modules()):
         own = {name: weights.pop(full) for name, full in _own_names(path, module) if full in weights}
         as_stored = holding.as_stored(module)
-        module = _of_form(network, path, module, own, holding, told)
+        module = _of_form(network, path, module, own, holding, advance)
         for name, array in own.items():
             if as_stored and name in _MATRIX:
                 module[name] = dense(array)
@@ -93,7 +93,7 @@ def fill(
                 module[name] = dense(array) if array.ndim > 2 else array
             # One at a time: a cast's stored twin is freed before the next tensor is read.
             mx.eval(module[name])
-            told(module[name].nbytes)
+            advance(module[name].nbytes)
 
 
 def _of_form(
@@ -102,7 +102,7 @@ def _of_form(
     module: nn.Module,
     own: dict[str, mx.array],
     holding: Holding,
-    told: Callable[[int], object],
+    advance: Callable[[int], object],
 ) -> nn.Module:
     """The module that takes these tensors in the form in which they are held: this one, or one that has taken
     its place by now. `own` is changed to what that one takes.
@@ -124,7 +124,7 @@ def _of_form(
     if order is not None:
         module = holding.with_order(module, order)
         replace_module(network, path, module)
-        told(order.nbytes)
+        advance(order.nbytes)
     return module
 
 

@@ -1,6 +1,7 @@
 """What becomes of a checkpoint's tensors on a device: the network that takes them, their form, their bytes.
 
-Decided from shapes and types alone; nothing is read. `runtime.loaded` foresees and loads by the same plan.
+Decided from shapes and types alone; nothing is read. `runtime.forecast` and `runtime.loading` go by the
+same plan.
 """
 
 from collections.abc import Mapping

@@ -43,7 +43,17 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (True, ("runtime.cache", "runtime.weights", "runtime.holding", "runtime.cpu")),
     (True, ("runtime.nn", "runtime.device", "runtime.streams")),
     (True, ("runtime.models", "runtime.sampling")),
-    (True, ("runtime.loaded", "runtime.planned", "runtime.embedding", "runtime.ranks")),
+    (
+        True,
+        (
+            "runtime.planned",
+            "runtime.forecast",
+            "runtime.loading",
+            "runtime.loaded",
+            "runtime.embedding",
+            "runtime.ranks",
+        ),
+    ),
     (True, ("runtime.speculate", "runtime.quality")),
     (True, ("runtime.engine",)),
     (

@@ -29,7 +29,9 @@ from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.thread import MlxThread
 from runtime.errors import Cramped, TooLarge, UnsupportedModel, WeightMismatch
-from runtime.loaded import Demand, LoadedModel, Loading, begin_load
+from runtime.forecast import Demand
+from runtime.loaded import LoadedModel
+from runtime.loading import Loading, begin_load
 from runtime.models import describe
 from runtime.nn import ops
 from runtime.records import dataclass

@@ -277,7 +277,7 @@ def check_config(config: Mapping[str, Any], called: str) -> None:
 def check_tensors(source: "Source", plan: "Plan") -> None:
     """Raise PlanError unless the planned tensors are those of the planned config."""
     from runtime.errors import RuntimeFault
-    from runtime.loaded import check_weights
+    from runtime.forecast import check_weights
 
     origin = source.inventory.origin
     try:

@@ -101,7 +101,7 @@ def _renamed(inventory: Inventory, before: str, after: str) -> Inventory:
 
 def _fits(inventory: Inventory) -> bool:
     from runtime.errors import RuntimeFault
-    from runtime.loaded import check_weights
+    from runtime.forecast import check_weights
 
     spare = masks(inventory)
     stored = {

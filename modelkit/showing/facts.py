@@ -35,7 +35,7 @@ from runtime.cache.layout import (
     misfits,
 )
 from runtime.errors import UnsupportedModel, WeightMismatch
-from runtime.loaded import foresee
+from runtime.forecast import foresee
 from runtime.models import Described, architecture_name, describe
 from runtime.models.unused import unused_parts
 

@@ -14,7 +14,8 @@ from mlx.utils import tree_flatten
 
 from runtime.device import Device
 from runtime.errors import CannotCut, TooLarge
-from runtime.loaded import Held, LoadedModel, load_model, plan_to_cut, read_tensors
+from runtime.loaded import LoadedModel
+from runtime.loading import LocalPart, begin_load, plan_to_cut, read_tensors
 from runtime.models.architecture import Described, describe
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRanks
@@ -65,7 +66,8 @@ def load_share(
     if sliced is not None:
         own = _sliced(config, *sliced, [*cut.files], on)
         cut, shards = replace(cut, sliced=own), own.stored
-    model = load_model(config, shards, on=on, with_head=with_head, fixed=fixed, cut=cut, told=told)
+    begun = begin_load(config, shards, on=on, with_head=with_head, fixed=fixed, cut=cut)
+    model = begun.read(on, told)
     brought = {name: Adapter(model.network, own, model.dtype) for name, own in cut.own.items()}
     return replace(model, adapters=brought)
 
@@ -116,7 +118,7 @@ def _sliced(
 class Cutting:
     """A network that has been cut."""
 
-    held: Held
+    held: LocalPart
     pairs: Pairs
     """What cuts adapters alike."""
 
@@ -131,7 +133,7 @@ class Cutting:
 
 @dataclass(frozen=True, slots=True)
 class CutByPlan:
-    """What `load_model` does with a network of which this rank has a share (`runtime.loaded.Cut`)."""
+    """What `load_model` does with a network of which this rank has a share (`runtime.loading.Cut`)."""
 
     plan: Plan
     group: Group
@@ -160,7 +162,7 @@ class CutByPlan:
 
     def __call__(
         self, described: Described, planned: Holding, dtype: mx.Dtype, stored: Mapping[str, mx.array]
-    ) -> Held:
+    ) -> LocalPart:
         self.group.shards = self.plan.shards
         chain = chain_of(planned.parts[0][0], described.layout, described.name)
         self.group.readers = self.group.size if chain.reads_ids else self.plan.shards
@@ -195,7 +197,9 @@ class CutByPlan:
         leave_head(network, chain, seat)
         left = dict(tree_flatten(network.parameters()))
         mine = {name: array for name, array in fitted.items() if name in left}
-        held = Held((network, mine), stage_layout(layout, chain, own.start, own.stop, copied), tuple(layout))
+        held = LocalPart(
+            (network, mine), stage_layout(layout, chain, own.start, own.stop, copied), tuple(layout)
+        )
         return Cutting(held, Pairs(network, splits, left, whole, take))
 
     def _leave(self, chain: Chain, seat: Seat, dtype: mx.Dtype, copied: Collection[int]) -> None:

@@ -50,7 +50,7 @@ def parts_of(
     on: Device | None = None,
     adapters: Iterable[tuple[str, tuple[int, ...]]] = (),
 ) -> Parts:
-    """The parts of a model, given as in `runtime.loaded.foresee`, of which `shards` ranks share each stage.
+    """The parts of a model, given as in `runtime.forecast.foresee`, of which `shards` ranks share each stage.
 
     adapters: shapes of tensors that they bring, named as in `runtime.nn.low_rank`.
     on: a device like those of all hosts; its memory is not looked at. Raises CannotCut, naming what cannot be

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
+from runtime.forecast import foresee
 from runtime.holding import Holding, fill, held_bytes, weight_bytes
-from runtime.loaded import LoadedModel, foresee
+from runtime.loaded import LoadedModel
 from runtime.nn import operations, ops
 from runtime.nn.ready import make_ready
 from runtime.nn.stored import read_as_stored

@@ -14,7 +14,8 @@ from runtime.cache.build import LayerMemory
 from runtime.device import device
 from runtime.engine.adapters import AdapterSource
 from runtime.errors import WeightMismatch
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.models.taps import taps_of
 from runtime.nn.low_rank import LowRanks
 from runtime.speculate.drafter import Drafter, Proposal, Rows

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from tests.support.checkpoints import write_checkpoint
 
 Array = np.ndarray

@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from runtime.errors import UnsupportedModel, WeightMismatch
-from runtime.loaded import load_model
+from runtime.loading import load_model
 from runtime.models import Described, describe
 from runtime.models.pruned import NEVER
 from runtime.step import Inputs, Step

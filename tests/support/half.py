@@ -16,7 +16,8 @@ import numpy as np
 from runtime.cpu import native
 from runtime.cpu.native import on_processor
 from runtime.device import Device
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.nn.moe import SwitchLinear
 from tests.support.checkpoints import random_state
 from tests.support.parity import LEAST_BAR, Reference

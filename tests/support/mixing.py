@@ -29,7 +29,8 @@ from runtime.engine.options import Options
 from runtime.engine.request import Request
 from runtime.engine.stream import Stream
 from runtime.errors import CannotCut
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.models import describe
 from runtime.nn.low_rank import LowRanks
 from runtime.planned import apart

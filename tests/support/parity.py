@@ -11,7 +11,8 @@ import mlx.core as mx
 import numpy as np
 
 from runtime.cache.build import LayerMemory, build_memory
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.models import Described, describe
 from runtime.nn.rope_spec import long_after
 from runtime.step import Inputs, Step

@@ -19,7 +19,8 @@ from runtime.cache.build import build_memory
 from runtime.cpu import native
 from runtime.cpu.native.layers import runs_of
 from runtime.device import device
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.nn.adapter_stacks import Deck
 from runtime.nn.adapters import Adapter, kind_of, logical_shape
 from runtime.nn.low_rank import HEAD, LowRanks, Rows

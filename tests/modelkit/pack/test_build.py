@@ -23,7 +23,7 @@ from modelkit.pack.prepare import prepare
 from modelkit.store import memo
 from modelkit.store.name import Name
 from modelkit.store.store import Store
-from runtime.loaded import load_model
+from runtime.loading import load_model
 from runtime.weights import load_file
 
 Llama = Callable[..., Path]

@@ -18,7 +18,8 @@ from modelkit.source.safetensors import read_header
 from modelkit.store.store import Store
 from runtime.cpu import native
 from runtime.device import device
-from runtime.loaded import foresee, load_model
+from runtime.forecast import foresee
+from runtime.loading import begin_load
 from tests.support.code_checkpoints import Codes, Tensors, compressed, gptq, random_codes
 from tests.support.code_folders import (
     IDS,
@@ -144,7 +145,7 @@ def test_what_they_take_is_foreseen(stays: bool, tmp_path: Path) -> None:
     headers = {one.name: (one.dtype, one.shape) for one in read_header(files["model.safetensors"]).tensors}
     on = None if stays else device()
     came: list[int] = []
-    loaded = load_model(config, [files["model.safetensors"]], on=on, told=came.append)
+    loaded = begin_load(config, [files["model.safetensors"]], on=on).read(on, came.append)
     assert loaded.weight_bytes == foresee(config, headers, on=on).weight_bytes == sum(came)
 
 

@@ -23,7 +23,8 @@ from modelkit.store.store import Store
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu import native
 from runtime.device import Device
-from runtime.loaded import LoadedModel, begin_load, load_model, score
+from runtime.loaded import LoadedModel, score
+from runtime.loading import begin_load, load_model
 from runtime.nn import ops
 from tests.support import gguf_llama
 from tests.support.blocks import PACKED

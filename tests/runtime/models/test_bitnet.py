@@ -9,7 +9,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from runtime.errors import UnsupportedModel, WeightMismatch
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.models import describe
 from runtime.nn.rounded import rounded
 from tests.support.checkpoints import random_state

@@ -11,7 +11,7 @@ from runtime.blocks.decode import decoded
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu import native
 from runtime.device import Device
-from runtime.loaded import load_model
+from runtime.loading import load_model
 from runtime.models.pruned import NEVER
 from runtime.nn import ops
 from tests.support.checkpoints import random_state

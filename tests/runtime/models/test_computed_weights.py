@@ -8,7 +8,8 @@ import mlx.core as mx
 import pytest
 
 from runtime.device import Device
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from tests.support.half import WIDE, Half
 from tests.support.parity import Reference
 

@@ -9,7 +9,7 @@ import pytest
 
 from runtime.cache.build import build_memory
 from runtime.errors import UnsupportedModel
-from runtime.loaded import check_weights
+from runtime.forecast import check_weights
 from runtime.models import describe
 from runtime.models.taps import Taps, taps_of
 from runtime.step import Inputs, Step

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from runtime.cache.build import build_memory
+from runtime.forecast import check_weights
 from runtime.holding import Holding, fill
-from runtime.loaded import check_weights
 from runtime.models import find_family, muse_glimmer_assistant
 from runtime.models.muse_glimmer_assistant import BlockDraft
 from runtime.step import Inputs, Step

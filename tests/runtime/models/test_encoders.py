@@ -13,7 +13,8 @@ from runtime.cache.build import build_memory
 from runtime.cpu import native
 from runtime.embedding import Reading
 from runtime.errors import NotSupported, UnsupportedModel
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.models import describe
 from runtime.models.encoder import Encoder
 from runtime.nn import ops

@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten
 from runtime import models
 from runtime.cache.layout import Full, LayerSpec
 from runtime.errors import UnsupportedModel
-from runtime.loaded import load_model
+from runtime.loading import load_model
 from runtime.models import ARCHITECTURES, describe, llama
 from runtime.models.family import Family, Head
 from runtime.models.tensor_names import without_spares

@@ -12,7 +12,8 @@ from safetensors.numpy import save_file
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import Stateless
 from runtime.errors import UnsupportedModel
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.models import describe
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import random_state

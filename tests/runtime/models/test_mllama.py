@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from runtime.cache.build import LayerMemory, build_memory
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import write_checkpoint
 

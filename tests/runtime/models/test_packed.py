@@ -9,7 +9,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, bar, cut_logits, full_logits
 

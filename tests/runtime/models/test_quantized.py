@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from runtime.cpu import native
-from runtime.loaded import load_model
+from runtime.loading import load_model
 from runtime.models.architecture import find_family
 from runtime.models.names import module_name
 from tests.support.checkpoints import random_state

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.loaded import load_model
+from runtime.loading import load_model
 from runtime.models import describe
 from runtime.models.config import text_config
 from tests.support.checkpoints import random_state

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from runtime.errors import UnsupportedModel
-from runtime.loaded import load_model
+from runtime.loading import load_model
 from runtime.models import ARCHITECTURES, describe
 from runtime.models.towers import text_name, unwrapped
 from runtime.models.unused import unused_parts

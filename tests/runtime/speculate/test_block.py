@@ -15,7 +15,8 @@ from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.prefix import PrefixStore
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request, Usage
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.models import Described, describe
 from runtime.models.taps import taps_of
 from runtime.sampling.params import SamplingParams

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 from runtime.speculate import draft_model

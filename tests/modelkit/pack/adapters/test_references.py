@@ -11,7 +11,8 @@ from modelkit.errors import SourceError
 from modelkit.pack.adapters.stored import read_stored
 from modelkit.store.store import Store
 from runtime.cache.build import build_memory
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.nn.adapter_stacks import Deck
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRanks

@@ -18,7 +18,7 @@ from modelkit.pack.gguf.export import Planned
 from modelkit.source.gguf.architectures import unplaced
 from modelkit.source.gguf.file import read_gguf
 from modelkit.store.store import Store
-from runtime.loaded import load_model
+from runtime.loading import load_model
 from runtime.models import describe
 from runtime.models.passage import parameters
 from runtime.models.wrapper import text_config

@@ -12,7 +12,8 @@ from runtime.cpu import native
 if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
 
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import LoadedModel
+from runtime.loading import load_model
 from runtime.nn import ops
 from runtime.nn.adapter_stacks import Deck
 from runtime.nn.adapters import Adapter, logical_shape

@@ -1,0 +1,95 @@
+"""What is asked before a model is loaded: do these tensors fit its config, and how many bytes will it take?
+
+Nothing is allocated or read: networks are filled with placeholders of the tensors' shapes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.blocks.stored import unfolded
+from runtime.cache.layout import LayerSpec
+from runtime.device import Device
+from runtime.errors import WeightMismatch
+from runtime.models.architecture import Described, describe
+from runtime.nn.ordered import set_apart
+from runtime.planned import Plan, fit_network, float_of, head_layout, plan_for, wanted_dtype
+from runtime.records import dataclass
+from runtime.streams import on_own_thread
+from runtime.weights import DTYPES, misread, unread
+
+
+def check_weights(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]],
+    widths: Mapping[str, int] | None = None,
+) -> list[str]:
+    """What is wrong with these tensors for this config: one sentence each, [] when they fit.
+
+    tensors: name -> (safetensors dtype name, shape), exactly as stored. widths: the lengths of rows of packed
+    matrices by config.json's description of them, which other programs go by; they are compared with the
+    shapes. Nothing is allocated or read. Raises UnsupportedModel when the config itself cannot be run.
+    """
+    described = describe(config)
+    odd = unread(tensors)
+    if odd:
+        return odd
+
+    def problems() -> list[str]:
+        placeholders = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
+        try:
+            opened = unfolded(placeholders, config, floats="none").weights
+            set_apart(opened)
+            network, _ = fit_network(described, config, opened)
+        except WeightMismatch as mismatch:
+            return mismatch.problems
+        return misread(network, widths or {})
+
+    return on_own_thread(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a loaded model will take."""
+
+    described: Described
+    """What the config says."""
+    weight_bytes: int
+    """Of the weights, as they will be held."""
+    element_bytes: int
+    """Of one activation, and so of one number of keys and values unless another format is asked for."""
+    head_bytes: int = 0
+    """Of the draft head's weights, as they will be held."""
+    head_layout: tuple[LayerSpec, ...] = ()
+    """What the draft head's layers remember; () for no head."""
+
+
+def foresee(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]],
+    *,
+    on: Device | None = None,
+    with_head: bool = False,
+) -> Demand:
+    """What `load_model` will hold of these tensors, given as in `check_weights`. Nothing is allocated or
+    read. Raises WeightMismatch, UnsupportedModel.
+    """
+    described = describe(config)
+    odd = unread(tensors)
+    if odd:
+        raise WeightMismatch(odd)
+
+    def demand() -> Demand:
+        stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
+        planned = plan_for(described, config, stored, on, with_head=with_head)
+        return demand_of(described, planned, wanted_dtype(on) or float_of(stored))
+
+    return on_own_thread(demand)
+
+
+def demand_of(described: Described, planned: Plan, dtype: mx.Dtype) -> Demand:
+    """What is taken by a network of activations of this `dtype`, held as planned."""
+    if len(planned.parts) == 1:
+        return Demand(described, planned.sizes[0], dtype.size)
+    return Demand(described, planned.sizes[0], dtype.size, planned.sizes[1], head_layout(described))
