@@ -27,10 +27,10 @@ from runtime.cache.build import LayerMemory, build_memory  # noqa: E402
 from runtime.cache.layout import Full  # noqa: E402
 from runtime.cache.protocol import by_layout  # noqa: E402
 from runtime.cpu import native  # noqa: E402
-from runtime.cpu.stated import Scoring  # noqa: E402
 from runtime.cpu.threads import set_threads  # noqa: E402
 from runtime.holding import weight_bytes  # noqa: E402
 from runtime.nn import ops  # noqa: E402
+from runtime.parts.attention import Scoring  # noqa: E402
 from runtime.step import Inputs, Step  # noqa: E402
 
 OUTPUTS, INPUTS, GROUP = 3072, 2048, 64

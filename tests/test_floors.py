@@ -27,6 +27,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "runtime.forks",
             "runtime.host",
             "runtime.step",
+            "runtime.parts",
             "runtime.quant",
             "runtime.blocks",
             "runtime.cache.layout",

@@ -8,7 +8,7 @@ threads    how many threads a step gets, of the kernels' pool and of the BLAS
 allowed    how many the environment leaves
 products   linear layers and norms in few nodes
 activation, folded, turn, blocks   so activations, attention, rotation, experts
-parts      so many queries at a time, of attention whose scores have a bias
+query_parts   so many queries at a time, of attention whose scores have a bias
 composed   sublayers put together from any column's own operations
 native     kernels of our own, which take the place of all of these where they are built
 

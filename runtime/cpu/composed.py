@@ -9,7 +9,8 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.protocol import AttentionCache, StepCache
-from runtime.cpu.stated import AttentionParts, ExpertParts, FeedForwardParts, Scoring
+from runtime.parts.attention import AttentionParts, Scoring
+from runtime.parts.feed_forward import ExpertParts, FeedForwardParts
 from runtime.step import Step
 
 RELU: Mapping[str, Any] = {"relu": lambda x: mx.maximum(x, 0)}

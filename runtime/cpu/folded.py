@@ -4,8 +4,8 @@ MLX's fused attention is, on a processor, a product per query head with the whol
 too, and a mask that every layer makes anew. Here keys that a block of queries cannot see are left out, masks
 are made once per step, and views are few. For float32; equal to the definition to rounding.
 
-A block has `parts.HELD` scores at most, where one query has no more, and waits for the answer of the block
-before it: MLX would make the scores of all of them first.
+A block has `query_parts.HELD` scores at most, where one query has no more, and waits for the answer of the
+block before it: MLX would make the scores of all of them first.
 
 Dimensions: B rows, H query heads, G key-value heads, L new tokens, K visible keys, D head size.
 """
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 import mlx.core as mx
 
 from runtime.cache.protocol import Mask
-from runtime.cpu import parts
+from runtime.cpu import query_parts
 from runtime.cpu.activation import softmax
-from runtime.cpu.parts import behind, of_tokens
+from runtime.cpu.query_parts import after, of_tokens
 from runtime.step import Step
 
 BLOCK = 128
@@ -93,7 +93,7 @@ def _blocks(queries: mx.array, keys: mx.array, mask: Mask) -> Iterator[tuple[ran
     """Which queries are answered together, and how many keys they see."""
     batch, heads, width, _ = queries.shape
     seen = keys.shape[2]
-    at_once = min(BLOCK, max(parts.HELD // max(batch * heads * seen, 1), 1))
+    at_once = min(BLOCK, max(query_parts.HELD // max(batch * heads * seen, 1), 1))
     for start in range(0, width, at_once):
         stop = min(start + at_once, width)
         # Behind a causal mask nobody in this block sees the tokens that follow it.
@@ -101,7 +101,7 @@ def _blocks(queries: mx.array, keys: mx.array, mask: Mask) -> Iterator[tuple[ran
 
 
 def _after(answers: list[mx.array], x: mx.array) -> mx.array:
-    return behind(x, answers[-1]) if answers else x
+    return after(x, answers[-1]) if answers else x
 
 
 def _cut(mask: Mask, asking: range) -> Mask:

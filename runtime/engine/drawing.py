@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from runtime.cpu.stated import GuessParams
 from runtime.engine.request import TokenLogprob
 from runtime.engine.row import Row
+from runtime.parts.draws import GuessParams
 from runtime.records import dataclass
 from runtime.sampling.constraint import Ahead, unpacked
 from runtime.sampling.logprobs import Logprobs, logprobs

@@ -16,7 +16,6 @@ from typing import cast
 import mlx.core as mx
 
 from runtime.cache.protocol import by_layout
-from runtime.cpu.stated import stated_by
 from runtime.engine.bell import Bell
 from runtime.engine.drawing import Drawing, Drawn, grammatical
 from runtime.engine.flight import Flight
@@ -24,6 +23,7 @@ from runtime.engine.room import Room
 from runtime.engine.row import Row
 from runtime.errors import CacheFull, NotNumbers
 from runtime.nn import ops
+from runtime.parts.decoder import stated_by
 from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.rejection import Guesses
 from runtime.speculate.clock import now

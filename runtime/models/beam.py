@@ -14,7 +14,6 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import DecoderParts
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, attention_layout, head_norms, layer_ropes
 from runtime.models.decoder_config import layer_count, read_shape, read_softcap, rope_of_kind
@@ -30,6 +29,7 @@ from runtime.nn.layer import Layer
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
+from runtime.parts.decoder import DecoderParts
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -14,7 +14,6 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import FeedForwardParts
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import TRUNK, Checkpoint, always
 from runtime.models.config import Fields
@@ -31,6 +30,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.rounded import RoundingNorm, rounded
 from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.nn.sublayer import projections
+from runtime.parts.feed_forward import FeedForwardParts
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -24,7 +24,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import Caches, Rotate, by_layout
-from runtime.cpu.stated import DecoderParts
 from runtime.models.decoder_config import DecoderConfig
 from runtime.models.headed import Headed, untied_head
 from runtime.models.taps import Taps
@@ -34,6 +33,7 @@ from runtime.nn.linear import embed
 from runtime.nn.mlp import ACTIVATIONS, MLP, GatedMLP
 from runtime.nn.norm import LayerNorm, Norm, Normalize, RMSNorm
 from runtime.nn.rope import Rope
+from runtime.parts.decoder import DecoderParts
 from runtime.step import Step
 
 

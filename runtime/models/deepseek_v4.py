@@ -16,7 +16,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Caches, by_layer
-from runtime.cpu.stated import Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import rms_norms
@@ -39,6 +38,7 @@ from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP, clipped_before
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import GATES, Choice, RuledRouter, weighed
+from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
 

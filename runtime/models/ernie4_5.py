@@ -16,7 +16,6 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
@@ -31,6 +30,7 @@ from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
+from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 
 

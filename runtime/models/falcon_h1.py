@@ -14,7 +14,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layer
-from runtime.cpu.stated import AttentionParts, DecoderParts, FeedForwardParts
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_ropes
@@ -36,6 +35,9 @@ from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.nn.sublayer import added, feeds, projections, stated
+from runtime.parts.attention import AttentionParts
+from runtime.parts.decoder import DecoderParts
+from runtime.parts.feed_forward import FeedForwardParts
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -16,15 +16,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
-from runtime.cpu.stated import (
-    AltUpActive,
-    AltUpCorrect,
-    AltUpJoin,
-    AltUpPredict,
-    FeedForwardParts,
-    LaurelParts,
-    Multiply,
-)
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -44,6 +35,8 @@ from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.sublayer import added, closing, feeds, fit, gates, projections, stated_together, states_of
+from runtime.parts.feed_forward import FeedForwardParts
+from runtime.parts.streams import AltUpActive, AltUpCorrect, AltUpJoin, AltUpPredict, LaurelParts, Multiply
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -18,16 +18,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
-from runtime.cpu.stated import (
-    AttentionParts,
-    DecoderParts,
-    FeedForwardParts,
-    MixtureParts,
-    Multiply,
-    PerLayerGate,
-    Routing,
-    ScaledRMS,
-)
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.experts import to_switch
@@ -50,7 +40,6 @@ from runtime.nn import ops
 from runtime.nn.activation import gated
 from runtime.nn.attend import attend, attend_over, split_heads
 from runtime.nn.attending import Attending
-from runtime.nn.heads import Heads
 from runtime.nn.linear import MATRICES, embed, linear
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
@@ -59,6 +48,11 @@ from runtime.nn.norm import Normalize, PlainRMS, RMSNorm, added_normed, rms
 from runtime.nn.rope import Rope
 from runtime.nn.route import Choice, choose
 from runtime.nn.sublayer import added, asks, attends, closing, gates, stated_together
+from runtime.parts.attention import AttentionParts
+from runtime.parts.decoder import DecoderParts
+from runtime.parts.feed_forward import FeedForwardParts, MixtureParts, Routing, ScaledRMS
+from runtime.parts.heads import Heads
+from runtime.parts.streams import Multiply, PerLayerGate
 from runtime.step import Step
 
 

@@ -13,7 +13,6 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import MixtureParts, Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
@@ -30,6 +29,7 @@ from runtime.nn.rope_spec import read_rope
 from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import asks
+from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -13,7 +13,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.cpu.stated import MixtureParts, Routing
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
@@ -37,6 +36,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import asks
+from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -9,7 +9,6 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cpu.stated import Routing
 from runtime.models import granite
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -22,6 +21,7 @@ from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.route import Choice, choose
 from runtime.nn.sparse import SharedMoE
+from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -14,7 +14,6 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Routing
 from runtime.models import qwen_moe
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -26,6 +25,7 @@ from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.route import choose
+from runtime.parts.feed_forward import Routing
 from runtime.step import Step
 
 _SHARERS, _INNER, _SHARE = 2, 128, 0.05

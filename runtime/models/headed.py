@@ -7,10 +7,10 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import Caches, Rotate
-from runtime.cpu.stated import DecoderParts
 from runtime.nn.activation import softcap
 from runtime.nn.linear import linear, tied
 from runtime.nn.module import Module
+from runtime.parts.decoder import DecoderParts
 from runtime.step import Step
 
 

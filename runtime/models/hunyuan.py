@@ -10,7 +10,6 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Routing
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
@@ -24,6 +23,7 @@ from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
+from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -16,7 +16,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Shared
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import AttentionParts, Routing
 from runtime.models import hunyuan
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -29,7 +28,6 @@ from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.attend import attend_over, split_heads
 from runtime.nn.attending import Attending
 from runtime.nn.block import PreNorm
-from runtime.nn.heads import Heads
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize, RMSNorm, rms
@@ -38,6 +36,9 @@ from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
 from runtime.nn.sublayer import attends
+from runtime.parts.attention import AttentionParts
+from runtime.parts.feed_forward import Routing
+from runtime.parts.heads import Heads
 from runtime.records import dataclass
 from runtime.step import Step
 

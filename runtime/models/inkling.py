@@ -18,7 +18,6 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Caches, Rotate, ScanningCache, by_layout
-from runtime.cpu.stated import Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.decoder import CausalLM, Trunk, rms_norms
 from runtime.models.decoder_config import (
@@ -42,6 +41,7 @@ from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.relative import by_distance
 from runtime.nn.route import Choice, choose, corrected
 from runtime.nn.sublayer import projections
+from runtime.parts.feed_forward import Routing
 from runtime.step import Step
 
 Memories = tuple[ScanningCache, AttentionCache, ScanningCache, ScanningCache]

@@ -7,7 +7,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, ScanningCache
-from runtime.cpu.parts import of_tokens
+from runtime.cpu.query_parts import of_tokens
 from runtime.models.inkling import ShortConv as Mixed
 from runtime.models.inkling2_config import Config
 from runtime.models.inkling_config import Growing

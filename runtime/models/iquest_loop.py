@@ -15,7 +15,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
-from runtime.cpu.stated import AttentionParts
 from runtime.models.config import Fields
 from runtime.models.decoder import gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
@@ -32,6 +31,7 @@ from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import added
+from runtime.parts.attention import AttentionParts
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -11,7 +11,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.cpu.stated import MixtureParts, Routing
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
@@ -30,6 +29,7 @@ from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import added, asks
+from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Routing
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, read_windows
@@ -20,6 +19,7 @@ from runtime.nn.block import Sandwich
 from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.nn.sparse import SharedMoE
+from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 
 

@@ -14,7 +14,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, State
 from runtime.cache.protocol import ScanningCache, StepCache
-from runtime.cpu.stated import MixtureParts, RecurrentParts, Routing
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
@@ -38,6 +37,8 @@ from runtime.nn.rope import Rope
 from runtime.nn.route import choose, corrected
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.nn.sublayer import added, asks
+from runtime.parts.feed_forward import MixtureParts, Routing
+from runtime.parts.recurrent import RecurrentParts
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -15,7 +15,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layer
-from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
@@ -35,6 +34,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.route import RuledRouter
 from runtime.nn.sublayer import added
+from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
 

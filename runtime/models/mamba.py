@@ -8,7 +8,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Caches, ScanningCache, by_layout
-from runtime.cpu.stated import DecoderParts
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.family import RATES, Family
@@ -22,6 +21,7 @@ from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
+from runtime.parts.decoder import DecoderParts
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -20,7 +20,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import AttentionParts
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -35,12 +34,13 @@ from runtime.models.towers import Towers
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.attending import Attending
 from runtime.nn.block import PreNorm
-from runtime.nn.heads import Heads
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.sublayer import attends
+from runtime.parts.attention import AttentionParts
+from runtime.parts.heads import Heads
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -5,7 +5,6 @@ experts (DeepSeek-V3's way; arXiv 2412.19437). Their configs differ in a few nam
 from collections.abc import Callable
 from typing import Literal
 
-from runtime.cpu.stated import Routing
 from runtime.models.config import Fields
 from runtime.models.decoder import gated_mlp
 from runtime.models.decoder_config import DecoderConfig
@@ -13,6 +12,7 @@ from runtime.models.expert_groups import read_groups
 from runtime.nn.layer import FeedForward
 from runtime.nn.route import RuledRouter
 from runtime.nn.sparse import SharedMoE
+from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 
 

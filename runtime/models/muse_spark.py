@@ -16,7 +16,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, StepCache
-from runtime.cpu.stated import ExpertParts, Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
@@ -35,6 +34,7 @@ from runtime.nn.norm import PlainRMS, RMSNorm, one_added, rms
 from runtime.nn.rope import Rope
 from runtime.nn.route import Choice, RuledRouter, among
 from runtime.nn.self_attention import HeadNormAttention
+from runtime.parts.feed_forward import ExpertParts, Routing
 from runtime.records import dataclass
 from runtime.step import Adapters, Step
 

@@ -15,7 +15,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Stateless
 from runtime.cache.protocol import Caches, StepCache, by_layout
-from runtime.cpu.stated import DecoderParts, MixtureParts
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.experts import Weights, stacked_experts, switch_names
 from runtime.models.family import CORRECTIONS, RATES, Family
@@ -36,6 +35,8 @@ from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import added, asks
+from runtime.parts.decoder import DecoderParts
+from runtime.parts.feed_forward import MixtureParts
 from runtime.step import Step
 
 

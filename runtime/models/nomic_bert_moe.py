@@ -14,7 +14,6 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cpu.stated import Routing
 from runtime.models.config import Fields
 from runtime.models.experts import Weights, to_switch
 from runtime.models.nomic_bert import AROUND, FUSED, PREFIXES, SENSITIVE, SHARED, respelled, sizes_of
@@ -24,6 +23,7 @@ from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.route import choose
+from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
@@ -21,6 +20,7 @@ from runtime.nn.block import PreNorm
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SoftmaxMoE
+from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 
 

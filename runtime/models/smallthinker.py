@@ -12,7 +12,6 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
@@ -28,6 +27,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import added
+from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -16,7 +16,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
-from runtime.cpu.stated import AppendInput, AttentionParts, FeedForwardParts, ReadAppended, UpdateAppended
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
@@ -30,7 +29,6 @@ from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.conv import with_filters
-from runtime.nn.heads import Heads
 from runtime.nn.linear import MATRICES, embed, linear
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import ACTIVATIONS
@@ -39,6 +37,10 @@ from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
 from runtime.nn.sublayer import attends, feeds, stated_together, states_of
+from runtime.parts.attention import AttentionParts
+from runtime.parts.feed_forward import FeedForwardParts
+from runtime.parts.heads import Heads
+from runtime.parts.streams import AppendInput, ReadAppended, UpdateAppended
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -169,7 +171,7 @@ def _ups(module: Any, name: str) -> list[str]:
 
 
 def _low(*adapters: Adapter) -> list[tuple[nn.Module, nn.Module]] | None:
-    """As `runtime.cpu.stated` has them; None: they are not as kernels have them."""
+    """As `runtime.parts.streams` has them; None: they are not as kernels have them."""
     known = all(type(each) in MATRICES for adapter in adapters for each in adapter)
     return [(down, up) for down, up in adapters] if known else None
 

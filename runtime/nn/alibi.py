@@ -8,7 +8,7 @@ asks, and however a text is cut into steps. Source: arXiv 2108.12409.
 import mlx.core as mx
 import numpy as np
 
-from runtime.cpu.stated import Bias
+from runtime.parts.attention import Bias
 from runtime.step import Step
 
 

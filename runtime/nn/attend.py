@@ -10,10 +10,10 @@ Queries, keys and values come by heads [B, heads, L, D], or as products leave th
 import mlx.core as mx
 
 from runtime.cache.protocol import AttentionCache, Mask
-from runtime.cpu.stated import Bias, Scoring
 from runtime.nn import ops
 from runtime.nn.rope import Rope
 from runtime.nn.viewed import biased, merge_heads, split_heads
+from runtime.parts.attention import Bias, Scoring
 from runtime.step import Step
 
 __all__ = ["Bias", "attend", "attend_over", "attention", "biased", "merge_heads", "split_heads"]

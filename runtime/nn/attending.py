@@ -6,11 +6,11 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import AttentionParts
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.sublayer import closing
+from runtime.parts.attention import AttentionParts
 from runtime.step import Step
 
 

@@ -8,17 +8,13 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.protocol import StepCache
-from runtime.cpu.stated import (
-    AttentionParts,
-    FeedForwardParts,
-    LatentAttentionParts,
-    MixtureParts,
-    RecurrentParts,
-)
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
 from runtime.nn.sublayer import added, stated
+from runtime.parts.attention import AttentionParts, LatentAttentionParts
+from runtime.parts.feed_forward import FeedForwardParts, MixtureParts
+from runtime.parts.recurrent import RecurrentParts
 from runtime.step import Step
 
 Place = tuple[Any, Normalize | None, Normalize | None]

@@ -14,7 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full
 from runtime.cache.protocol import AttentionCache, Mask
-from runtime.cpu.parts import behind
+from runtime.cpu.query_parts import after
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.indexer import HELD, array_of
@@ -72,7 +72,7 @@ class BlockIndexer(Module):
         for group in range(0, groups, at_once):
             best.append(self._best(queries[:, group : group + at_once], turned, visible))
             if group + at_once < groups:
-                turned = behind(turned, best[-1])
+                turned = after(turned, best[-1])
         kept = mx.repeat(self._kept(mx.concatenate(best, axis=1), step), self._index.block, axis=-1)
         return kept[..., :seen] if visible is None else kept[..., :seen] & visible
 

@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Mask
-from runtime.cpu.parts import behind
+from runtime.cpu.query_parts import after
 from runtime.nn import ops
 from runtime.nn.attend import split_heads
 from runtime.nn.indexer import array_of
@@ -131,7 +131,7 @@ def rectified(queries: mx.array, keys: mx.array, shares: mx.array | None = None)
         terms = mx.maximum(ops.table.matmul(queries[:, part].astype(mx.float32), turned), 0)
         scores = scores + (terms if shares is None else terms * shares[:, part])
         if queries.shape[2] > 1:
-            turned = behind(turned, scores)
+            turned = after(turned, scores)
     return scores
 
 

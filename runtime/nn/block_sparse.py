@@ -6,7 +6,7 @@ Source: arXiv 2404.14219, section 2.
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Bias
+from runtime.parts.attention import Bias
 from runtime.step import Step
 
 _UNSEEN = -1e30

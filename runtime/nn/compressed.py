@@ -22,7 +22,7 @@ from runtime.cache.layout import LayerSpec, Pooled, Recurrent, State, Stateless
 from runtime.cache.protocol import PoolingCache, ScanFunction, Scanned, ScanningCache
 from runtime.cache.snapshot import detached
 from runtime.cache.sound import numbers_of
-from runtime.cpu.parts import HELD, behind
+from runtime.cpu.query_parts import HELD, after
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.causal_conv import last_inputs
@@ -289,8 +289,8 @@ class CompressedAttention(Module):
                 mask = mx.concatenate([mask, ended], axis=-1)
             parts.append(self._attend(queries[:, :, part], keys, mask))
             if part.stop < width:
-                past = behind(past, parts[-1])
-                vectors = None if vectors is None else behind(vectors, parts[-1])
+                past = after(past, parts[-1])
+                vectors = None if vectors is None else after(vectors, parts[-1])
         return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2)
 
     def _attend(self, queries: mx.array, keys: mx.array, mask: mx.array) -> mx.array:

@@ -10,7 +10,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.cpu.stated import RecurrentParts
 from runtime.errors import UnsupportedModel
 from runtime.nn import ops
 from runtime.nn.conv import CausalConv
@@ -20,6 +19,7 @@ from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.sublayer import projections
+from runtime.parts.recurrent import RecurrentParts
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -1,4 +1,4 @@
-"""Recurrent sublayers, said as kernels have them: see `runtime.cpu.stated.RecurrentParts`."""
+"""Recurrent sublayers, said as kernels have them: see `runtime.parts.recurrent`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -7,12 +7,12 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import ScanFunction
-from runtime.cpu.stated import RecurrentParts
 from runtime.nn.conv import CausalConv
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import MATRICES
 from runtime.nn.norm import Normalize
 from runtime.nn.sublayer import fit
+from runtime.parts.recurrent import RecurrentParts
 
 Rule = tuple[Literal["delta", "ssd", "selective", "rg_lru", "conv"], nn.Module | None, Any]
 """Its kind, the module with its parameters, and its sizes, as in `RecurrentParts`; None twice for no rule."""

@@ -8,8 +8,8 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import Mask
-from runtime.cpu.turn import Rotary
 from runtime.nn import plain
+from runtime.parts.rotary import Rotary
 from runtime.step import Step
 
 CUDA = mx.cuda.is_available()

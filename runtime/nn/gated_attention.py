@@ -11,15 +11,15 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import AttentionParts
 from runtime.nn.activation import Activation, gated, sigmoid
 from runtime.nn.attend import attend, split_heads
-from runtime.nn.heads import Heads
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Attention, FusedAttention, HeadNormAttention, HeadShape, Projected
 from runtime.nn.sublayer import opened, projections
+from runtime.parts.attention import AttentionParts
+from runtime.parts.heads import Heads
 from runtime.step import Step
 
 

@@ -10,7 +10,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import Mask
-from runtime.cpu.parts import behind, in_parts, of_tokens
+from runtime.cpu.query_parts import after, in_parts, of_tokens
 from runtime.nn import ops
 from runtime.nn.attend import split_heads
 from runtime.nn.linear import linear
@@ -108,7 +108,7 @@ def best_places(
             terms = mx.concatenate([scores, products * parts[:, part]], axis=1)
             scores = mx.cumsum(terms, axis=1)[:, -1:]
             if head + at_once < heads:
-                turned = behind(turned, scores)
+                turned = after(turned, scores)
         return scores
 
     def best(asking: range, scores: mx.array) -> mx.array:

@@ -13,7 +13,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.cpu.stated import RecurrentParts
 from runtime.nn import ops
 from runtime.nn.conv import CausalConv
 from runtime.nn.folds import folds
@@ -22,6 +21,7 @@ from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.sublayer import projections
+from runtime.parts.recurrent import RecurrentParts
 from runtime.records import dataclass
 from runtime.step import Step
 

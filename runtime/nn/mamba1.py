@@ -14,7 +14,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.cpu.stated import RecurrentParts, SelectiveParts
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
 from runtime.nn.conv import CausalConv
@@ -23,6 +22,7 @@ from runtime.nn.linear import MATRICES, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, PlainRMS, RMSNorm
 from runtime.nn.sublayer import NORMS
+from runtime.parts.recurrent import RecurrentParts, SelectiveParts
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -17,7 +17,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.cpu.stated import RecurrentParts
 from runtime.errors import UnsupportedModel, shown
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
@@ -27,6 +26,7 @@ from runtime.nn.gated_norm import GatedRMSNorm, Order
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
+from runtime.parts.recurrent import RecurrentParts
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -18,16 +18,16 @@ import mlx.nn as nn
 from runtime.cache.layout import Full
 from runtime.cache.protocol import AttentionCache, Mask
 from runtime.cache.sound import numbers_of, sound_latents
-from runtime.cpu.stated import LatentAttentionParts, Scoring
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
-from runtime.nn.heads import Heads
 from runtime.nn.indexer import Indexer, IndexShape, narrowed
 from runtime.nn.linear import MATRICES, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.sublayer import fit
+from runtime.parts.attention import LatentAttentionParts, Scoring
+from runtime.parts.heads import Heads
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.weights import stored_packing, unpacked

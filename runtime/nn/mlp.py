@@ -3,13 +3,13 @@
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cpu.stated import FeedForwardParts
 from runtime.nn import ops
 from runtime.nn.activation import Activation, gated, gelu, gelu_tanh, relu, relu2, silu
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.sublayer import feeds, projections
+from runtime.parts.feed_forward import FeedForwardParts
 from runtime.step import Step
 
 # The names configs use for `hidden_act`. "gelu" is the exact one; the tanh forms are approximations with

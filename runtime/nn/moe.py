@@ -9,13 +9,13 @@ from functools import partial
 
 import mlx.core as mx
 
-from runtime.cpu.stated import ExpertParts
 from runtime.nn import ops, plain
 from runtime.nn.activation import NAMES, gated
 from runtime.nn.blocks import BlockSwitchLinear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.route import Choice
+from runtime.parts.feed_forward import ExpertParts
 from runtime.step import Adapters, Step
 
 

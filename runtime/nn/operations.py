@@ -13,19 +13,12 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Mask, StepCache
-from runtime.cpu.stated import (
-    AttentionParts,
-    DecoderParts,
-    DrawParams,
-    ExpertParts,
-    FeedForwardParts,
-    GuessParams,
-    NextTokens,
-    Routing,
-    Scoring,
-)
-from runtime.cpu.turn import Rotary
 from runtime.nn.scans import Counts, DeltaSizes, Folded, SsdSizes
+from runtime.parts.attention import AttentionParts, Scoring
+from runtime.parts.decoder import DecoderParts
+from runtime.parts.draws import DrawParams, GuessParams, NextTokens
+from runtime.parts.feed_forward import ExpertParts, FeedForwardParts, Routing
+from runtime.parts.rotary import Rotary
 from runtime.records import dataclass
 from runtime.step import Adapters, Step
 
@@ -264,7 +257,7 @@ class Operations:
 
     penalise: Callable[..., mx.array | None]
     """(logits [R, T, V], by, pasts, inputs [R, T]): logits less what penalties take off; `by` is a
-    `runtime.cpu.stated.PenaltyParams`, pasts are each row's ids before the step. None: step by step
+    `runtime.parts.draws.PenaltyParams`, pasts are each row's ids before the step. None: step by step
     (`runtime.sampling.penalties`).
     """
 

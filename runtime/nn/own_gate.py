@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from runtime.cpu.stated import ExpertParts, FeedForwardParts
 from runtime.nn.activation import sigmoid, silu, softcap
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize
 from runtime.nn.sublayer import projections
+from runtime.parts.feed_forward import ExpertParts, FeedForwardParts
 from runtime.step import Step
 
 Gate = Callable[[mx.array, mx.array], mx.array]

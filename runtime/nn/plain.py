@@ -14,7 +14,7 @@ import mlx.nn as nn
 from runtime.blocks.decode import decoded
 from runtime.cache.protocol import Mask
 from runtime.cpu.native.tables import ANSWERS_IN
-from runtime.cpu.turn import Rotary
+from runtime.parts.rotary import Rotary
 from runtime.step import Step
 
 

@@ -11,8 +11,8 @@ from collections.abc import Hashable
 import mlx.core as mx
 import numpy as np
 
-from runtime.cpu.parts import of_tokens
-from runtime.cpu.stated import Bias
+from runtime.cpu.query_parts import of_tokens
+from runtime.parts.attention import Bias
 from runtime.step import Step
 
 

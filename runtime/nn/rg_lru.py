@@ -16,7 +16,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.cpu.stated import RecurrentParts
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, gated
 from runtime.nn.conv import CausalConv
@@ -26,6 +25,7 @@ from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.sublayer import projections
+from runtime.parts.recurrent import RecurrentParts
 from runtime.step import Step
 
 

@@ -10,9 +10,10 @@ from typing import ClassVar
 
 import mlx.core as mx
 
-from runtime.cpu.turn import Turns, signed_frequencies
+from runtime.cpu.turn import signed_frequencies
 from runtime.nn import ops
 from runtime.nn.rope_spec import RopeSpec
+from runtime.parts.rotary import Turns
 from runtime.step import Step
 
 

@@ -10,10 +10,10 @@ from typing import ClassVar
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cpu.stated import Routing
 from runtime.nn import ops
 from runtime.nn.linear import Takes, added
 from runtime.nn.module import Module
+from runtime.parts.feed_forward import Routing
 from runtime.step import Step
 
 Choice = tuple[mx.array, mx.array]

@@ -14,15 +14,15 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Rotate
-from runtime.cpu.stated import AttentionParts
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.attending import Attending
 from runtime.nn.bidirectional import attend_both_ways
-from runtime.nn.heads import Heads
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.sublayer import attends, projections, stated_together
+from runtime.parts.attention import AttentionParts
+from runtime.parts.heads import Heads
 from runtime.step import Step
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from typing import ClassVar
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cpu.stated import MixtureParts, Routing
 from runtime.nn.activation import sigmoid
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
@@ -14,6 +13,7 @@ from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize
 from runtime.nn.route import Router, choose
 from runtime.nn.sublayer import asks
+from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.step import Step
 
 

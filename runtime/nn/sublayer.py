@@ -13,22 +13,15 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import (
-    AttentionParts,
-    FeedForwardParts,
-    LatentAttentionParts,
-    MixtureParts,
-    OutputGate,
-    PerLayerGate,
-    RecurrentParts,
-    Routing,
-    ScaledRMS,
-)
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, XIELU, Activation
-from runtime.nn.heads import Heads
 from runtime.nn.linear import MATRICES, linear
 from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize, PlainRMS, RMSNorm, added_normed
+from runtime.parts.attention import AttentionParts, LatentAttentionParts, OutputGate
+from runtime.parts.feed_forward import FeedForwardParts, MixtureParts, Routing, ScaledRMS
+from runtime.parts.heads import Heads
+from runtime.parts.recurrent import RecurrentParts
+from runtime.parts.streams import PerLayerGate
 from runtime.step import Step
 
 NORMS = RMSNorm, LayerNorm, PlainRMS

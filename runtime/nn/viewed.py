@@ -12,14 +12,14 @@ import mlx.core as mx
 from runtime.cache.protocol import AttentionCache, View
 from runtime.cache.sound import numbers_of, sound_latents
 from runtime.cache.visible import places_seen
-from runtime.cpu.parts import behind, in_parts, of_tokens
-from runtime.cpu.stated import Bias, Scoring
+from runtime.cpu.query_parts import after, in_parts, of_tokens
 from runtime.nn.plain import causal_mask
+from runtime.parts.attention import Bias, Scoring
 from runtime.step import Step
 
 if TYPE_CHECKING:
-    from runtime.cpu.turn import Rotary
     from runtime.nn.operations import Attend, Recall, Remember
+    from runtime.parts.rotary import Rotary
 
 Rotate = Callable[["Rotary", mx.array, Step], mx.array]
 
@@ -80,7 +80,7 @@ def _biased(
     def both(places: mx.array, asking: range) -> mx.array:
         own = mask
         if mask is not None and len(asking) < step.width:
-            own = behind(of_tokens(mask, asking), places)
+            own = after(of_tokens(mask, asking), places)
         return biased(own, bias(places, asking), queries.dtype)
 
     def answer(asking: range, added: mx.array) -> mx.array:

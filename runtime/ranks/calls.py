@@ -15,7 +15,7 @@ NextGiven = Callable[[mx.array, tuple[Any, ...]], mx.array]
 def then(module: Any, do: Next, sums: Any = None) -> None:
     """From now on what this module answers is do(what it answered). It stays one of its class, but says no
     longer beside its call what it adds (`runtime.nn.sublayer.stated_together`): nobody may compute it in
-    another way. sums: but for who does the same by them (`sums` in `runtime.cpu.stated`).
+    another way. sums: but for who does the same by them (`sums` in `runtime.parts`).
     """
     module.__class__ = _followed(type(module), do, sums)
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from runtime.cpu.stated import PenaltyParams
 from runtime.nn import ops
+from runtime.parts.draws import PenaltyParams
 from runtime.records import dataclass
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.ranges import WHOLE_CONTEXT

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import mlx.core as mx
 
-from runtime.cpu.stated import GuessParams
+from runtime.parts.draws import GuessParams
 from runtime.sampling.group import Block, Group, Kind
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.rejection import Guesses

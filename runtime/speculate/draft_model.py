@@ -15,10 +15,11 @@ from runtime.cache.budget import Budget
 from runtime.cache.build import Mark, build_memory
 from runtime.cache.protocol import by_layout
 from runtime.cache.trie import Keys, keys_apart
-from runtime.cpu.stated import GuessParams, stated_by
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.nn.rope_spec import long_after
+from runtime.parts.decoder import stated_by
+from runtime.parts.draws import GuessParams
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain, within
 from runtime.speculate.drafter import Audition, Proposal, Rows, own_memory

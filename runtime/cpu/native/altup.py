@@ -7,7 +7,7 @@ import mlx.core as mx
 from runtime.cpu.native.pairs import paired
 from runtime.cpu.native.streams import MOST
 from runtime.cpu.native.sublayers import norm_of, norms_of
-from runtime.cpu.stated import AltUpCorrect, AltUpPredict, LaurelParts
+from runtime.parts.streams import AltUpCorrect, AltUpPredict, LaurelParts
 
 
 def predicting(kernels: Any, by: AltUpPredict, deck: Any = None) -> Any:

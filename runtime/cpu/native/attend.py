@@ -16,9 +16,9 @@ from runtime.cache.lanes import Kept, Lanes
 from runtime.cache.protocol import AttentionCache, Mask
 from runtime.cache.visible import places_of
 from runtime.cpu.native.rope import cosines
-from runtime.cpu.parts import in_parts, of_tokens
-from runtime.cpu.stated import Bias, Scoring
-from runtime.cpu.turn import Rotary
+from runtime.cpu.query_parts import in_parts, of_tokens
+from runtime.parts.attention import Bias, Scoring
+from runtime.parts.rotary import Rotary
 from runtime.step import Step
 
 if TYPE_CHECKING:

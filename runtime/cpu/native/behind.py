@@ -3,7 +3,7 @@
 from typing import Any
 
 from runtime.cpu.native.pairs import paired
-from runtime.cpu.stated import AppendInput, ReadAppended
+from runtime.parts.streams import AppendInput, ReadAppended
 
 
 def laying(kernels: Any, by: AppendInput) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cpu.stated import DrawParams, LogitBiases
+from runtime.parts.draws import DrawParams, LogitBiases
 
 MOST_TOP_K = 1024  # as in src/draw.h
 LEAST_MASS = 2.0**-64  # float32 has no number for every mass above 0; of this one the likeliest alone is left

@@ -1,4 +1,4 @@
-"""Recurrent sublayers by the kernels, as parts of one node: see `runtime.cpu.stated.RecurrentParts`."""
+"""Recurrent sublayers by the kernels, as parts of one node: see `runtime.parts.recurrent`."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from runtime.cpu.native.scans import (
     weight_of,
 )
 from runtime.cpu.native.sublayers import norms_of, sharing
-from runtime.cpu.stated import RecurrentParts
+from runtime.parts.recurrent import RecurrentParts
 
 
 def folding(kernels: Any, by: RecurrentParts, deck: Any = None) -> Any:

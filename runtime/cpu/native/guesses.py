@@ -16,7 +16,9 @@ from runtime.cpu.native.penalties import penalties_of
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.sublayers import norm_of, table_of
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import AttentionParts, DecoderParts, GuessParams, LatentAttentionParts, NextTokens
+from runtime.parts.attention import AttentionParts, LatentAttentionParts
+from runtime.parts.decoder import DecoderParts
+from runtime.parts.draws import GuessParams, NextTokens
 from runtime.step import Step
 
 _IN_PARTS = "_in_parts"

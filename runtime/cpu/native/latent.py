@@ -13,7 +13,7 @@ from runtime.cpu.native.attend import form_of
 from runtime.cpu.native.pairs import paired
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.sublayers import norms_of, sharing
-from runtime.cpu.stated import LatentAttentionParts
+from runtime.parts.attention import LatentAttentionParts
 
 ByHeads = Callable[[Any, mx.array, bool], mx.array]
 

@@ -28,21 +28,19 @@ from runtime.cpu.native.sublayers import (
     table_of,
 )
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import (
+from runtime.parts.attention import AttentionParts, LatentAttentionParts
+from runtime.parts.feed_forward import FeedForwardParts, MixtureParts
+from runtime.parts.recurrent import RecurrentParts
+from runtime.parts.streams import (
     AltUpActive,
     AltUpCorrect,
     AltUpJoin,
     AltUpPredict,
     AppendInput,
-    AttentionParts,
-    FeedForwardParts,
-    LatentAttentionParts,
     LaurelParts,
-    MixtureParts,
     Multiply,
     PerLayerGate,
     ReadAppended,
-    RecurrentParts,
     UpdateAppended,
 )
 from runtime.records import dataclass

@@ -5,7 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cpu.stated import PenaltyParams
+from runtime.parts.draws import PenaltyParams
 
 
 def penalise(kernels: Any) -> Callable[..., mx.array | None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cpu.turn import Rotary
+from runtime.parts.rotary import Rotary
 from runtime.step import Step
 
 

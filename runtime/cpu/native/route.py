@@ -5,7 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Routing
+from runtime.parts.feed_forward import Routing
 
 GATES = {"softmax": 0, "best": 1, "sigmoid": 2, "late": 3, "near": 4}
 """In the order of `enum mk_gates` (src/route.h)."""

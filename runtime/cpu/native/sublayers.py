@@ -22,16 +22,11 @@ from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.native.route import routing_of
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import (
-    AttentionParts,
-    FeedForwardParts,
-    LatentAttentionParts,
-    MixtureParts,
-    Multiply,
-    PerLayerGate,
-    RecurrentParts,
-)
-from runtime.cpu.turn import Rotary
+from runtime.parts.attention import AttentionParts, LatentAttentionParts
+from runtime.parts.feed_forward import FeedForwardParts, MixtureParts
+from runtime.parts.recurrent import RecurrentParts
+from runtime.parts.rotary import Rotary
+from runtime.parts.streams import Multiply, PerLayerGate
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -9,8 +9,8 @@ import pytest
 from runtime.cache.attention import KVCache
 from runtime.cache.layout import Chunked, Full, Rotating
 from runtime.cache.sound import numbers_of, sound_latents
-from runtime.cpu.stated import Scoring
 from runtime.nn import ops
+from runtime.parts.attention import Scoring
 from runtime.step import Step
 
 H, G, D = 4, 2, 32

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from runtime.cache.protocol import Mask
-from runtime.cpu import activation, folded, parts
+from runtime.cpu import activation, folded, query_parts
 from runtime.cpu.folded import folded_attention, folds
 from runtime.nn import ops, plain
 from runtime.step import Step
@@ -85,7 +85,7 @@ def test_scores_are_made_for_some_queries_at_a_time(
     visible = mx.arange(seen) <= (mx.arange(width) + seen - width)[:, None]
     mask: Mask = "causal" if causal else visible[None, None]
     wanted = plain.attend(None, queries, keys, values, mask, scale=0.3, sinks=sinks)
-    monkeypatch.setattr(parts, "HELD", 3 * HEADS * seen)
+    monkeypatch.setattr(query_parts, "HELD", 3 * HEADS * seen)
     mx.eval(queries, keys, values, mask if isinstance(mask, mx.array) else [], wanted)
     before = mx.get_active_memory()
     mx.reset_peak_memory()

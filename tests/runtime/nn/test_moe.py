@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.cpu import blocks
-from runtime.cpu.stated import Routing
 from runtime.holding import Holding, fill, held_bytes, weight_bytes
 from runtime.models.experts import split_gate_up
 from runtime.nn import fused, operations, ops
 from runtime.nn.moe import Experts
 from runtime.nn.route import CorrectedRouter, choose, open_groups, top_then_softmax
+from runtime.parts.feed_forward import Routing
 from runtime.step import Step
 from runtime.weights import fit
 

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.cache.attention import KVCache
 from runtime.cache.layout import Full, Rotating
-from runtime.cpu import parts
+from runtime.cpu import query_parts
 from runtime.cpu.folded import folded_attention
 from runtime.nn.attend import attend, biased, merge_heads
 from runtime.nn.plain import attend as plain
@@ -118,7 +118,7 @@ RAGGED = ((40, 5), (3, 20), (1, 1), (16, 16), (18,))
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
 @pytest.mark.parametrize("window", [None, 9])
 @pytest.mark.parametrize("cuts", [((LENGTH,) * 2,), ((1, 1),) * LENGTH, RAGGED])
-@pytest.mark.parametrize("held", [parts.HELD, 3 * 2 * HEADS * LENGTH])
+@pytest.mark.parametrize("held", [query_parts.HELD, 3 * 2 * HEADS * LENGTH])
 def test_each_query_has_its_own_bias_by_distance(
     dtype: mx.Dtype,
     window: int | None,
@@ -129,7 +129,7 @@ def test_each_query_has_its_own_bias_by_distance(
     """Through memory of the whole past and of a window, which wide steps overflow; cuts of one: of row 1.
     With the bias of all queries at once, and of a few at a time.
     """
-    monkeypatch.setattr(parts, "HELD", held)
+    monkeypatch.setattr(query_parts, "HELD", held)
     spec = Full(HEADS, SIZE) if window is None else Rotating(HEADS, SIZE, window)
     cache = KVCache(spec, rows=2, dtype=dtype, slack=4, grain=8)
     shapes = [*[(2, HEADS, LENGTH, SIZE)] * 3, (2, HEADS, LENGTH, EXTENT)]

@@ -11,9 +11,9 @@ import pytest
 
 from runtime.cpu import native
 from runtime.cpu.native import products
-from runtime.cpu.stated import NextTokens
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
+from runtime.parts.draws import NextTokens
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 from runtime.speculate.draft_model import ModelDrafter

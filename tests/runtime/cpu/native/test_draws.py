@@ -8,8 +8,8 @@ import pytest
 
 from runtime.cpu import native
 from runtime.cpu.native.draws import LEAST_MASS, MOST_TOP_K
-from runtime.cpu.stated import DrawParams
 from runtime.nn import ops
+from runtime.parts.draws import DrawParams
 from runtime.sampling import noise
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler

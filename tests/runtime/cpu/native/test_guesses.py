@@ -11,9 +11,10 @@ import pytest
 from runtime.cache.build import build_memory
 from runtime.cache.protocol import by_layout
 from runtime.cpu import native
-from runtime.cpu.stated import GuessParams, stated_by
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
+from runtime.parts.decoder import stated_by
+from runtime.parts.draws import GuessParams
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 from runtime.step import Inputs, Step

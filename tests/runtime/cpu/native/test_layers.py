@@ -16,7 +16,6 @@ if native.kernels is None:
 
 from runtime.cpu.native import layers as native_layers
 from runtime.cpu.native.route import routing_of
-from runtime.cpu.stated import AppendInput, Routing
 from runtime.nn import ops
 from runtime.nn.block import Parallel, PostNorm, PreNorm, Sandwich
 from runtime.nn.mlp import FusedGatedMLP, GatedMLP
@@ -24,6 +23,8 @@ from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import FusedAttention, HeadNormAttention, SelfAttention
 from runtime.nn.sparse import GatedSharedMoE, SharedMoE, SoftmaxMoE
+from runtime.parts.feed_forward import Routing
+from runtime.parts.streams import AppendInput
 from runtime.step import Step
 from tests.runtime.cpu.native.rows import bits, computing
 from tests.runtime.cpu.native.test_attention_nodes import ROPE, Shape, packed

@@ -6,8 +6,8 @@ import pytest
 
 from runtime.cpu import native
 from runtime.cpu.native.route import routing_of
-from runtime.cpu.stated import Routing
 from runtime.nn import ops, route
+from runtime.parts.feed_forward import Routing
 
 kernels = native.kernels
 if kernels is None:

@@ -15,13 +15,13 @@ if native.kernels is None:
 
 from runtime.cpu.composed import Composed, by_name
 from runtime.cpu.native import kernels, products
-from runtime.cpu.stated import FeedForwardParts
 from runtime.nn import ops
 from runtime.nn.activation import XIELU
 from runtime.nn.mlp import ACTIVATIONS, MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.plain import ACTIVATIONS as OTHERS
 from runtime.nn.sublayer import added
+from runtime.parts.feed_forward import FeedForwardParts
 from runtime.step import Step
 from tests.runtime.cpu.native.rows import bits, normal, same_bits_in_any_company
 

@@ -1,6 +1,6 @@
 """How a layer's heads attend: what stays the same from step to step."""
 
-from runtime.cpu.turn import Rotary
+from runtime.parts.rotary import Rotary
 from runtime.records import dataclass
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from runtime.cache.attention import KVCache
 from runtime.cache.layout import Full, Rotating
-from runtime.cpu import native, parts
-from runtime.cpu.stated import Bias
+from runtime.cpu import native, query_parts
 from runtime.nn import ops
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.attend import attend
 from runtime.nn.block_sparse import BlockSparse
 from runtime.nn.operations import Name
 from runtime.nn.relative import RelativeBias, by_distance
+from runtime.parts.attention import Bias
 from runtime.step import Step
 from tests.support.parity import Reference
 from tests.support.same_bits import Batch
@@ -77,9 +77,9 @@ def check(
     column: Name, kind: str, dtype: mx.Dtype, window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ops.using(column):
-        monkeypatch.setattr(parts, "HELD", WHOLE)
+        monkeypatch.setattr(query_parts, "HELD", WHOLE)
         wanted, _ = answered(kind, dtype, window)
-        monkeypatch.setattr(parts, "HELD", 4 * HEADS * (PAST + WIDTH))
+        monkeypatch.setattr(query_parts, "HELD", 4 * HEADS * (PAST + WIDTH))
         got, held = answered(kind, dtype, window)
     steady = ops.COLUMNS[column].steady
     assert (
@@ -105,5 +105,5 @@ def test_families_answer_the_same_bits(name: str, tmp_path: Path, monkeypatch: p
             return batch.answers()
 
         wanted = read()
-        monkeypatch.setattr(parts, "HELD", 1000)
+        monkeypatch.setattr(query_parts, "HELD", 1000)
         assert all(map(np.array_equal, read(), wanted))

@@ -3,7 +3,7 @@
 A bias of scores is as large as they are, of which nobody else holds all: 4 GB for 64 heads, 512 tokens and
 32,000 before them. No query's numbers change, since each has its own.
 
-MLX computes what it can as early as it can. What is not to be held together has to wait (`behind`).
+MLX computes what it can as early as it can. What is not to be held together has to wait (`after`).
 
 Dimensions: B rows, H query heads, L tokens of a step, n of them, K keys, D numbers of whatever.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Bias
+from runtime.parts.attention import Bias
 
 HELD = 1 << 21
 """Scores, or numbers of their bias, that are made at once; 8 MiB in float32, which stay in a cache."""
@@ -37,11 +37,11 @@ def in_parts(
     for start in range(0, width, at_once):
         asking = range(start, min(start + at_once, width))
         parts.append(answer(asking, bias(places, asking)))
-        places = behind(places, parts[-1])
+        places = after(places, parts[-1])
     return mx.concatenate(parts, axis=-2)
 
 
-def behind(x: mx.array, first: mx.array) -> mx.array:
+def after(x: mx.array, first: mx.array) -> mx.array:
     """x, for what is not to be computed before `first` is."""
     return mx.depends([x], [first])[0]
 
