@@ -33,7 +33,7 @@ from runtime.loaded import LoadedModel  # noqa: E402
 from runtime.nn import ops  # noqa: E402
 from runtime.nn.moe import SwitchLinear  # noqa: E402
 from runtime.nn.rope_spec import long_after  # noqa: E402
-from runtime.parts.decoder import stated_by  # noqa: E402
+from runtime.parts.decoder import decoder_parts_of  # noqa: E402
 from runtime.parts.draws import GuessParams  # noqa: E402
 from runtime.step import Inputs, Step  # noqa: E402
 from tests.support.parity import Reference  # noqa: E402
@@ -80,10 +80,10 @@ class Answer:
 
     def _drawn(self, step: Step) -> mx.array:
         network = self._model.network
-        stated = stated_by(network)
-        if stated is not None:
+        parts = decoder_parts_of(network)
+        if parts is not None:
             by = GuessParams(None, None, [self._length + 1])
-            found = ops.table.guess(stated, step, None, by_layout(self.memory), by)
+            found = ops.table.guess(parts, step, None, by_layout(self.memory), by)
             self.end = found is not None
             if found is not None:
                 return found.tokens

@@ -23,7 +23,7 @@ from runtime.engine.room import Room
 from runtime.engine.row import Row
 from runtime.errors import CacheFull, NotNumbers
 from runtime.nn import ops
-from runtime.parts.decoder import stated_by
+from runtime.parts.decoder import decoder_parts_of
 from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.rejection import Guesses
 from runtime.speculate.clock import now
@@ -280,7 +280,7 @@ class Steps:
         there is no such operation, or if somebody needs hidden states or logits.
         """
         asked = ops.by_kernels("guess") and not self._desk.observes
-        network = stated_by(self._model.network) if asked else None
+        network = decoder_parts_of(self._model.network) if asked else None
         if network is None:
             return None
         by = self._drawing.plainly(rows, [row.length + 1 for row in rows], step.width)

@@ -173,7 +173,7 @@ class Beam(CausalLM):
         norm = _norm(config, 2 * len(layers) + 1)
         super().__init__(config, layers, norm, logit_softcap=config.softcap, trunk=SummedTrunk)
 
-    def stated(self) -> DecoderParts | None:
+    def decoder_parts(self) -> DecoderParts | None:
         return None if self.trunk.is_tapped else self.decodes()
 
 

@@ -143,7 +143,7 @@ class NormedMLP(GatedMLP):
         gate, up = projections((self.gate_proj, self.up_proj), read, step)
         return linear(self.down_proj, self.ffn_sub_norm(gated(self._activation, gate, up)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """Kernels have no norm there."""
         return None
 

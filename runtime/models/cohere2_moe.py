@@ -161,9 +161,9 @@ class Mixture(SharedMoE):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return super().__call__(x, step) * self._share
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
-        said = super().states(norm, after)
+        said = super().parts(norm, after)
         return None if said is None or after is not None else said._replace(share=self._share)
 
 

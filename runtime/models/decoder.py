@@ -150,7 +150,7 @@ class CausalLM(Headed):
     def shifts(self) -> list[Rotate | None]:
         return [getattr(getattr(layer, "self_attn", None), "shift", None) for layer in self.trunk.layers]
 
-    def stated(self) -> DecoderParts | None:
+    def decoder_parts(self) -> DecoderParts | None:
         """From ids to logits, where it is no more than what this class makes of it."""
         plain = type(self).logits is Headed.logits and type(self).__call__ is Headed.__call__
         if not plain or type(self.trunk) is not Trunk or self.trunk.is_tapped:

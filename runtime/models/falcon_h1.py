@@ -34,7 +34,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
-from runtime.nn.sublayer import added, feeds, projections, stated
+from runtime.nn.sublayer import added, feed_forward_parts, projections, sublayer_parts_of
 from runtime.parts.attention import AttentionParts
 from runtime.parts.decoder import DecoderParts
 from runtime.parts.feed_forward import FeedForwardParts
@@ -163,11 +163,11 @@ class Attention(SelfAttention):
         return queries, keys * self._times, values
 
     def opening(self) -> tuple[nn.Module, ...]:
-        """As before: `states` says what else `flat` does with it (`stated_together`)."""
+        """As before: `parts` says what else `flat` does with it (`defined_together`)."""
         return super().opening()
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
-        said = super().states(norm, after)
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
+        said = super().parts(norm, after)
         return None if said is None else said._replace(key_scale=self._times)
 
 
@@ -188,9 +188,11 @@ class MLP(Module):
         inner = gated(self._activation, gate * self._times.gate, up)
         return linear(self.down_proj, inner, step) * self._times.down
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """See `sublayer.added`."""
-        said = feeds(norm, (self.gate_proj, self.up_proj), self._activation, self.down_proj, after)
+        said = feed_forward_parts(
+            norm, (self.gate_proj, self.up_proj), self._activation, self.down_proj, after
+        )
         times = self._times
         return None if said is None else said._replace(gate_scale=times.gate, share=times.down)
 
@@ -219,8 +221,8 @@ class Block(Sublayers):
             (self.feed_forward, self.pre_ff_layernorm, None),
         )
 
-    def stated(self) -> tuple[Any, Any, Any] | None:
-        said, times = stated(self), self._times
+    def sublayer_parts(self) -> tuple[Any, Any, Any] | None:
+        said, times = sublayer_parts_of(self), self._times
         if said is None:
             return None
         mixer, attention, mlp = said
@@ -265,7 +267,7 @@ class FalconH1(Headed):
     def __init__(self, config: Config) -> None:
         super().__init__(Trunk(config), untied_head(config), scale=config.times.head)
 
-    def stated(self) -> DecoderParts:
+    def decoder_parts(self) -> DecoderParts:
         return self.decodes(embed_scale=self.trunk.embed_scale, memories=2)
 
 

@@ -34,7 +34,16 @@ from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
-from runtime.nn.sublayer import added, closing, feeds, fit, gates, projections, stated_together, states_of
+from runtime.nn.sublayer import (
+    added,
+    closing,
+    defined_together,
+    feed_forward_parts,
+    norms_fit,
+    parts_of,
+    per_layer_gate,
+    projections,
+)
 from runtime.parts.feed_forward import FeedForwardParts
 from runtime.parts.streams import AltUpActive, AltUpCorrect, AltUpJoin, AltUpPredict, LaurelParts, Multiply
 from runtime.records import dataclass
@@ -198,18 +207,18 @@ class AltUp(Module):
         scores = linear(self.modality_router, self.router_norm(active) * self._hidden**-1, step)
         return softcap(scores.astype(mx.float32), 1.0).astype(active.dtype)  # tanh
 
-    def predicts(self) -> AltUpPredict | None:
+    def predict_parts(self) -> AltUpPredict | None:
         """What `predict` does, with a copy of the active stream; None: it is not as kernels have it."""
         router, shares = self.modality_router, self.prediction_coefs
-        known = stated_together(type(self), "predict", "predicts")
+        known = defined_together(type(self), "predict", "predict_parts")
         if not known or not MATRICES.issuperset((type(router), type(shares))):
             return None
         return AltUpPredict(self.router_norm, router, shares, self._streams, self._active, self._hidden**-1)
 
-    def corrects(self, *, scaled: bool) -> AltUpCorrect | None:
+    def correct_parts(self, *, scaled: bool) -> AltUpCorrect | None:
         """What `correct` does, and what the active stream is then, scaled or not; None as above."""
         router, shares = self.modality_router, self.correction_coefs
-        known = stated_together(type(self), "correct", "corrects")
+        known = defined_together(type(self), "correct", "correct_parts")
         if not known or not MATRICES.issuperset((type(router), type(shares))):
             return None
         scale = self.correct_output_scale if scaled else None
@@ -227,10 +236,10 @@ class Laurel(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return closing(self.linear_right, linear(self.linear_left, x, step), x, self.post_laurel_norm, step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> LaurelParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> LaurelParts | None:
         """Beside the sublayer that reads norm(x), too."""
         left, right, own = self.linear_left, self.linear_right, self.post_laurel_norm
-        known = norm is not None and after is None and fit(norm, own)
+        known = norm is not None and after is None and norms_fit(norm, own)
         if not known or not MATRICES.issuperset((type(left), type(right))):
             return None
         return LaurelParts(norm, left, right, own, beside=True)
@@ -260,12 +269,12 @@ class SparseMLP(GatedMLP):
         least = mean + mx.sqrt(mx.maximum(square - mean.square(), 0)) * self._spreads
         return mx.maximum(wide - least, 0).astype(gate.dtype)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """See `sublayer.added`."""
         if self.total is not None:
             return None
         opening = self.gate_proj, self.up_proj
-        return feeds(norm, opening, self._activation, self.down_proj, after, cut=self._spreads)
+        return feed_forward_parts(norm, opening, self._activation, self.down_proj, after, cut=self._spreads)
 
 
 class Block(Module):
@@ -313,18 +322,20 @@ class Block(Module):
         before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
         return added(x, self.mlp, step, norm=before, after=after)
 
-    def stated(self) -> tuple[Any, ...] | None:
-        """See `runtime.nn.sublayer.stated`."""
-        if not all(stated_together(type(self), called, "stated") for called in ("__call__", "_compute")):
+    def sublayer_parts(self) -> tuple[Any, ...] | None:
+        """See `runtime.nn.sublayer.sublayer_parts_of`."""
+        if not all(
+            defined_together(type(self), called, "sublayer_parts") for called in ("__call__", "_compute")
+        ):
             return None
         before, after = self.input_layernorm, self.post_attention_layernorm
-        attended, around = states_of(self.self_attn, before, after), states_of(self.laurel, before, None)
+        attended, around = parts_of(self.self_attn, before, after), parts_of(self.laurel, before, None)
         before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
         halved = Multiply(self._halved, self.altup.correct_output_scale.size)
-        inner = attended, around, halved, states_of(self.mlp, before, after)
-        first, last = self.altup.predicts(), self.altup.corrects(scaled=self._scale_active)
+        inner = attended, around, halved, parts_of(self.mlp, before, after)
+        first, last = self.altup.predict_parts(), self.altup.correct_parts(scaled=self._scale_active)
         opening, close = self.per_layer_input_gate, self.per_layer_projection
-        fed = gates(opening, self._activation, self._place, close, self.post_per_layer_input_norm)
+        fed = per_layer_gate(opening, self._activation, self._place, close, self.post_per_layer_input_norm)
         if None in inner or first is None or last is None or fed is None:
             return None
         copied = (AltUpActive(one, self._streams) for one in inner)

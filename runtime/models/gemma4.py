@@ -47,7 +47,14 @@ from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, PlainRMS, RMSNorm, added_normed, rms
 from runtime.nn.rope import Rope
 from runtime.nn.route import Choice, choose
-from runtime.nn.sublayer import added, asks, attends, closing, gates, stated_together
+from runtime.nn.sublayer import (
+    added,
+    attention_parts,
+    closing,
+    defined_together,
+    mixture_parts,
+    per_layer_gate,
+)
 from runtime.parts.attention import AttentionParts
 from runtime.parts.decoder import DecoderParts
 from runtime.parts.feed_forward import FeedForwardParts, MixtureParts, Routing, ScaledRMS
@@ -110,16 +117,16 @@ class Attention(Attending):
         attends = replace(self._attends, count=heads, groups=groups)
         return {"_attends": attends, "_layer": replace(self._layer, kv_heads=groups)}
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         """See `sublayer.added`."""
         layer = self._layer
         if layer.donor is not None:
             norms = self.q_norm, None
-            return attends(self._attends, norm, (self.q_proj,), norms, self.o_proj, after, reads=True)
+            return attention_parts(self._attends, norm, (self.q_proj,), norms, self.o_proj, after, reads=True)
         opening = (self.q_proj, self.k_proj, *(() if layer.keys_are_values else (self.v_proj,)))
         norms = self.q_norm, self.k_norm
         values = self._value_norm
-        return attends(self._attends, norm, opening, norms, self.o_proj, after, value_norm=values)
+        return attention_parts(self._attends, norm, opening, norms, self.o_proj, after, value_norm=values)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         """What the heads read, side by side."""
@@ -193,23 +200,25 @@ class Block(Module):
         before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
         return added(x, self.mlp, step, norm=before, after=after)
 
-    def stated(self) -> tuple[Any, ...] | None:
-        """See `runtime.nn.sublayer.stated`."""
-        if not stated_together(type(self), "__call__", "stated"):
+    def sublayer_parts(self) -> tuple[Any, ...] | None:
+        """See `runtime.nn.sublayer.sublayer_parts_of`."""
+        if not defined_together(type(self), "__call__", "sublayer_parts"):
             return None
-        first = self.self_attn.states(self.input_layernorm, self.post_attention_layernorm)
+        first = self.self_attn.parts(self.input_layernorm, self.post_attention_layernorm)
         parts: list[AttentionParts | FeedForwardParts | MixtureParts | PerLayerGate | None] = [
             first,
             self.feeds(),
         ]
         if self._fed:
             opening, close = self.per_layer_input_gate, self.per_layer_projection
-            parts.append(gates(opening, self._activation, self._place, close, self.post_per_layer_input_norm))
+            parts.append(
+                per_layer_gate(opening, self._activation, self._place, close, self.post_per_layer_input_norm)
+            )
         return None if None in parts else (*parts, Multiply(self.layer_scalar, self._width))
 
     def feeds(self) -> FeedForwardParts | MixtureParts | None:
         """What `feed_forward` adds."""
-        return self.mlp.states(self.pre_feedforward_layernorm, self.post_feedforward_layernorm)
+        return self.mlp.parts(self.pre_feedforward_layernorm, self.post_feedforward_layernorm)
 
 
 class MixtureBlock(Block):
@@ -235,7 +244,7 @@ class MixtureBlock(Block):
         return added_normed(x, self.post_feedforward_layernorm, both)
 
     def feeds(self) -> MixtureParts | None:
-        return asks(
+        return mixture_parts(
             self.pre_feedforward_layernorm_2,
             self.router,
             None,
@@ -295,7 +304,7 @@ class Gemma4(Headed):
     def __init__(self, config: Config) -> None:
         super().__init__(Trunk(config), untied_head(config), cap=config.logit_softcap)
 
-    def stated(self) -> DecoderParts | None:
+    def decoder_parts(self) -> DecoderParts | None:
         """None where layers are given more than the stream."""
         return None if self.trunk.for_layers else self.decodes(embed_scale=self.trunk.embed_scale)
 

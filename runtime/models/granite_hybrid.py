@@ -35,7 +35,7 @@ from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import asks
+from runtime.nn.sublayer import mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
@@ -114,10 +114,12 @@ class Both:
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self._shared(x, step) + self._sparse(x, step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         sparse = self._sparse
-        return asks(norm, sparse.router, sparse.routing, sparse.switch_mlp, after, shared=self._shared)
+        return mixture_parts(
+            norm, sparse.router, sparse.routing, sparse.switch_mlp, after, shared=self._shared
+        )
 
 
 class Block(Sublayers):

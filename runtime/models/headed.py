@@ -60,7 +60,7 @@ class Headed(Module):
         return self.trunk[self.table_name] if self._tied else None
 
     def decodes(self, *, embed_scale: float | None = None, memories: int = 1) -> DecoderParts:
-        """From ids to logits, for families that do nothing else: what `stated` answers.
+        """From ids to logits, for families that do nothing else: what `decoder_parts` answers.
 
         embed_scale: of what the table gives. memories: of each layer.
         """

@@ -35,7 +35,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
-from runtime.nn.sublayer import attends
+from runtime.nn.sublayer import attention_parts
 from runtime.parts.attention import AttentionParts
 from runtime.parts.feed_forward import Routing
 from runtime.parts.heads import Heads
@@ -134,11 +134,11 @@ class Reader(Attending):
         """As in `runtime.nn.self_attention`."""
         return {"_attends": replace(self._attends, count=heads, groups=groups)}
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         """See `sublayer.added`."""
         if "query_layernorm" in self:
             return None
-        return attends(self._attends, norm, (self.q_proj,), None, self.o_proj, after, reads=True)
+        return attention_parts(self._attends, norm, (self.q_proj,), None, self.o_proj, after, reads=True)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         heads, rope = self._attends, self._rope

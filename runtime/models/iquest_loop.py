@@ -88,9 +88,9 @@ class Attention(SelfAttention):
         mixed = [mx.unflatten(seen, -1, (self._heads, -1)) for seen in (far, close)]
         return linear(self.o_proj, (share * mixed[0] + (1 - share) * mixed[1]).flatten(2), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
-        """Of the first pass (`sublayer.stated_together`)."""
-        return super().states(norm, after)
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
+        """Of the first pass (`sublayer.defined_together`)."""
+        return super().parts(norm, after)
 
 
 class Gate(Module):
@@ -118,7 +118,7 @@ class Block(PreNorm):
         return added(x, self.mlp, step, norm=self.post_attention_layernorm)
 
     def sublayers(self) -> tuple[Place, Place]:
-        """Of the first pass (`sublayer.stated_together`)."""
+        """Of the first pass (`sublayer.defined_together`)."""
         return super().sublayers()
 
 

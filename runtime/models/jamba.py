@@ -28,7 +28,7 @@ from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added, asks
+from runtime.nn.sublayer import added, mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
@@ -103,9 +103,9 @@ class SparseMLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.switch_mlp(x, choose(self._routing, linear(self.router, x, step)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
-        return asks(norm, self.router, self._routing, self.switch_mlp, after)
+        return mixture_parts(norm, self.router, self._routing, self.switch_mlp, after)
 
 
 class Block(Sublayers):

@@ -26,17 +26,17 @@ from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.conv import CausalConv, with_filters
-from runtime.nn.folds import folds
 from runtime.nn.layer import Mixer
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, RMSNorm
+from runtime.nn.recurrent_parts import recurrent_parts
 from runtime.nn.rope import Rope
 from runtime.nn.route import choose, corrected
 from runtime.nn.self_attention import HeadNormAttention
-from runtime.nn.sublayer import added, asks
+from runtime.nn.sublayer import added, mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.parts.recurrent import RecurrentParts
 from runtime.records import dataclass
@@ -155,9 +155,9 @@ class ShortConv(Module):
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         return linear(self.out_proj, cache.scan(step, self._scan, linear(self.in_proj, x, step)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
-        return folds(
+        return recurrent_parts(
             norm,
             (self.in_proj,),
             self.conv,
@@ -190,9 +190,9 @@ class SparseMLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.switch_mlp(x, choose(self._routing(), linear(self.gate, x, step)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
-        return asks(norm, self.gate, self._routing(), self.switch_mlp, after)
+        return mixture_parts(norm, self.gate, self._routing(), self.switch_mlp, after)
 
     def _routing(self) -> Routing:
         routing, correction = self._spec.routing("sigmoid"), self.get("expert_bias")

@@ -39,7 +39,7 @@ from runtime.nn.norm import Normalize, PlainRMS
 from runtime.nn.rope import Rope
 from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added, asks
+from runtime.nn.sublayer import added, mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
@@ -197,9 +197,9 @@ class Mixture(Module):
         shared = self.shared_expert(x, step)
         return shared if answer is None else answer + shared
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
-        said = asks(norm, self.router, self._routing, self.experts, after, shared=self.shared_expert)
+        said = mixture_parts(norm, self.router, self._routing, self.experts, after, shared=self.shared_expert)
         return None if said is None else said._replace(fed=True)
 
 

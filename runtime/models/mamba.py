@@ -150,7 +150,7 @@ class MambaLM(Headed):
     def __init__(self, config: Config) -> None:
         super().__init__(Backbone(config), untied_head(config))
 
-    def stated(self) -> DecoderParts:
+    def decoder_parts(self) -> DecoderParts:
         return self.decodes()
 
 

@@ -38,7 +38,7 @@ from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.sublayer import attends
+from runtime.nn.sublayer import attention_parts
 from runtime.parts.attention import AttentionParts
 from runtime.parts.heads import Heads
 from runtime.records import dataclass
@@ -225,8 +225,8 @@ class Attention(Attending):
         attends = replace(self._attends, count=heads, groups=groups)
         return {"_config": replace(self._config, heads=heads), "_kv_heads": groups, "_attends": attends}
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
-        return attends(
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
+        return attention_parts(
             self._attends,
             norm,
             (self.q_proj, self.k_proj, self.v_proj),

@@ -34,7 +34,7 @@ from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added, asks
+from runtime.nn.sublayer import added, mixture_parts
 from runtime.parts.decoder import DecoderParts
 from runtime.parts.feed_forward import MixtureParts
 from runtime.step import Step
@@ -75,11 +75,11 @@ class SparseMLP(Module):
         )
         return routed + self.shared_experts(x, step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         if self._latent:
             return None
-        return asks(norm, self.gate, None, self.switch_mlp, after, shared=self.shared_experts)
+        return mixture_parts(norm, self.gate, None, self.switch_mlp, after, shared=self.shared_experts)
 
 
 class Block(Sublayers):
@@ -132,7 +132,7 @@ class NemotronH(Headed):
     def __init__(self, config: Config) -> None:
         super().__init__(Backbone(config), untied_head(config))
 
-    def stated(self) -> DecoderParts:
+    def decoder_parts(self) -> DecoderParts:
         return self.decodes()
 
 

@@ -185,7 +185,7 @@ class Attention(GatedAttention):
         super().__init__(config, rope, head_norms(config), bias=config.bias)
         assert config.index is not None
         self.indexer = MeanIndexer(config.index, config.hidden_size, rope, config.norm_eps)
-        self._as_stated = False
+        self._parts_hold = False
 
     def heard(
         self, step: Step, cache: "AttentionCache | Sequence[AttentionCache]", heads: Projected, x: mx.array
@@ -224,14 +224,14 @@ class Block(Module):
         """x: the streams."""
         if "ple" in self:
             x = x + self.ple(x, step, caches[1:])
-        read, shares = self.attn_hyper_connection.parts(x, step)
+        read, shares = self.attn_hyper_connection.open(x, step)
         if "linear_attn" in self:
             answer = self.linear_attn(read, step, caches[0])
         else:
             both: Any = caches[:2]
             answer = self.self_attn(read, step, both)
         x = joined(x, answer, shares)
-        read, shares = self.mlp_hyper_connection.parts(x, step)
+        read, shares = self.mlp_hyper_connection.open(x, step)
         return joined(x, self.mlp(read, step), shares)
 
 

@@ -47,7 +47,7 @@ class JointAttention(HeadNormAttention):
 
     def __init__(self, config: StackConfig, rope: Rope | None) -> None:
         super().__init__(config, rope, head_norms(config), **_sizes(config))
-        self._as_stated = False
+        self._parts_hold = False
 
     def keys_values(self, read: mx.array, step: Step) -> tuple[mx.array, mx.array]:
         keys, values = linear(self.k_proj, read, step), linear(self.v_proj, read, step)

@@ -36,7 +36,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
-from runtime.nn.sublayer import attends, feeds, stated_together, states_of
+from runtime.nn.sublayer import attention_parts, defined_together, feed_forward_parts, parts_of
 from runtime.parts.attention import AttentionParts
 from runtime.parts.feed_forward import FeedForwardParts
 from runtime.parts.heads import Heads
@@ -227,17 +227,17 @@ class SharedAttention(Module):
         seen = attend(step, cache, queries, keys, values, scale=self._scale, rope=self._rope)
         return linear(self.o_proj, seen, step)
 
-    def says(self, use: int, heads: Heads, norm: RMSNorm) -> AttentionParts | None:
+    def parts_for(self, use: int, heads: Heads, norm: RMSNorm) -> AttentionParts | None:
         """What it does with norm(x), the `use`-th time; None: it is not as kernels have it."""
         low = (
             _low(*(self[f"linear_{part}_adapter_list"][use] for part in "qkv"))
             if self._config.adapted_attention
             else ()
         )
-        if low is None or not stated_together(type(self), "__call__", "says"):
+        if low is None or not defined_together(type(self), "__call__", "parts_for"):
             return None
         opening = self.q_proj, self.k_proj, self.v_proj
-        return attends(heads, norm, opening, None, self.o_proj, None, low=low)
+        return attention_parts(heads, norm, opening, None, self.o_proj, None, low=low)
 
     def heads(self) -> Heads:
         """Of one use."""
@@ -266,12 +266,14 @@ class SharedMLP(Module):
         gate, up = mx.split(both, 2, axis=-1)
         return linear(self.down_proj, self._activation(gate) * up, step)
 
-    def says(self, use: int, norm: RMSNorm) -> FeedForwardParts | None:
-        """As `SharedAttention.says`."""
+    def parts_for(self, use: int, norm: RMSNorm) -> FeedForwardParts | None:
+        """As `SharedAttention.parts_for`."""
         low = _low(self.gate_up_proj_adapter_list[use])
-        if low is None or not stated_together(type(self), "__call__", "says"):
+        if low is None or not defined_together(type(self), "__call__", "parts_for"):
             return None
-        said = feeds(norm, (self.gate_up_proj,), self._activation, self.down_proj, None, halves=True)
+        said = feed_forward_parts(
+            norm, (self.gate_up_proj,), self._activation, self.down_proj, None, halves=True
+        )
         return None if said is None else said._replace(low=low)
 
 
@@ -289,11 +291,11 @@ class SharedBlock(Module):
         joined = self.input_layernorm(mx.concatenate([x, embedded], axis=-1))
         return self.feed_forward(self.pre_ff_layernorm(self.self_attn(joined, use, step, cache)), use, step)
 
-    def says(self, use: int, heads: Heads) -> tuple[AppendInput, UpdateAppended, UpdateAppended] | None:
-        """As `SharedAttention.says`: what it makes of the embeddings behind the stream."""
-        attended = self.self_attn.says(use, heads, self.input_layernorm)
-        fed = self.feed_forward.says(use, self.pre_ff_layernorm)
-        if attended is None or fed is None or not stated_together(type(self), "__call__", "says"):
+    def parts_for(self, use: int, heads: Heads) -> tuple[AppendInput, UpdateAppended, UpdateAppended] | None:
+        """As `SharedAttention.parts_for`: what it makes of the embeddings behind the stream."""
+        attended = self.self_attn.parts_for(use, heads, self.input_layernorm)
+        fed = self.feed_forward.parts_for(use, self.pre_ff_layernorm)
+        if attended is None or fed is None or not defined_together(type(self), "__call__", "parts_for"):
             return None
         return AppendInput(self.pre_ff_layernorm.weight.size), UpdateAppended(attended), UpdateAppended(fed)
 
@@ -352,14 +354,14 @@ class Hybrid(Module):
         """The layer whose block it runs, and by what name that has it; None: its own."""
         return None if self._lender is None else (self._lender, "shared_transformer")
 
-    def stated(self) -> tuple[AppendInput, UpdateAppended, UpdateAppended, ReadAppended] | None:
-        """See `runtime.nn.sublayer.stated`."""
+    def sublayer_parts(self) -> tuple[AppendInput, UpdateAppended, UpdateAppended, ReadAppended] | None:
+        """See `runtime.nn.sublayer.sublayer_parts_of`."""
         decoder = self.mamba_decoder
         if self._heads is None:
             self._heads = self._block.self_attn.heads()
-        shared = self._block.says(self._use, self._heads)
-        mixed = states_of(decoder.mamba, decoder.input_layernorm, None)
-        as_called = stated_together(type(self), "__call__", "stated") and type(decoder) is Recurrent
+        shared = self._block.parts_for(self._use, self._heads)
+        mixed = parts_of(decoder.mamba, decoder.input_layernorm, None)
+        as_called = defined_together(type(self), "__call__", "sublayer_parts") and type(decoder) is Recurrent
         if shared is None or mixed is None or not as_called or type(self.linear) not in MATRICES:
             return None
         return *shared, ReadAppended(self.linear, mixed)

@@ -34,7 +34,7 @@ class Attending(Module):
         seen = self.seen(x if norm is None else norm(x), step, cache)
         return closing(self.o_proj, seen, x, after, step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         """What it consists of; None where it is not as operations have it. See `sublayer.added`."""
         raise NotImplementedError
 

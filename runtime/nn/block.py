@@ -11,7 +11,7 @@ from runtime.cache.protocol import StepCache
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
-from runtime.nn.sublayer import added, stated
+from runtime.nn.sublayer import added, sublayer_parts_of
 from runtime.parts.attention import AttentionParts, LatentAttentionParts
 from runtime.parts.feed_forward import FeedForwardParts, MixtureParts
 from runtime.parts.recurrent import RecurrentParts
@@ -36,14 +36,14 @@ class Block(Module):
         """All, in order."""
         raise NotImplementedError
 
-    def stated(
+    def sublayer_parts(
         self,
     ) -> (
         tuple[AttentionParts | LatentAttentionParts | RecurrentParts | FeedForwardParts | MixtureParts, ...]
         | None
     ):
-        """See `sublayer.stated`."""
-        return stated(self)
+        """See `sublayer.sublayer_parts_of`."""
+        return sublayer_parts_of(self)
 
 
 class PreNorm(Block):
@@ -100,7 +100,7 @@ class Scaled(PreNorm):
         return x + self.mlp(self.post_attention_layernorm(x), step) * self.share
 
     def sublayers(self) -> tuple[Place, Place]:
-        """As before: `share` says what is other (`sublayer.stated_together`)."""
+        """As before: `share` says what is other (`sublayer.defined_together`)."""
         return super().sublayers()
 
 
@@ -114,7 +114,7 @@ class SideBySide(PreNorm):
         return heard + self.mlp(self.post_attention_layernorm(x), step)
 
     def sublayers(self) -> tuple[Place, Place]:
-        """As before: `parallel` says what is other (`sublayer.stated_together`)."""
+        """As before: `parallel` says what is other (`sublayer.defined_together`)."""
         return super().sublayers()
 
 

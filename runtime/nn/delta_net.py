@@ -13,11 +13,11 @@ from runtime.cache.protocol import ScanningCache
 from runtime.errors import UnsupportedModel
 from runtime.nn import ops
 from runtime.nn.conv import CausalConv
-from runtime.nn.folds import folds
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
+from runtime.nn.recurrent_parts import recurrent_parts
 from runtime.nn.sublayer import projections
 from runtime.parts.recurrent import RecurrentParts
 from runtime.records import dataclass
@@ -96,9 +96,9 @@ class GatedDeltaNet(Module):
         y = cache.scan(step, self._scan, *_scanned(products))
         return linear(self.out_proj, self.norm(y, products[1]), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
-        return folds(
+        return recurrent_parts(
             norm,
             self._opening(),
             self.conv1d,

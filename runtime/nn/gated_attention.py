@@ -17,7 +17,7 @@ from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Attention, FusedAttention, HeadNormAttention, HeadShape, Projected
-from runtime.nn.sublayer import opened, projections
+from runtime.nn.sublayer import projections, with_output_gate
 from runtime.parts.attention import AttentionParts
 from runtime.parts.heads import Heads
 from runtime.step import Step
@@ -61,8 +61,8 @@ class _Opened(Attention):
         self[called] = nn.Linear(shape.hidden_size, gates, bias=bias)
         self._called, self._activation = called, activation
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
-        return opened(super().states(norm, after), self[self._called], self._activation)
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
+        return with_output_gate(super().parts(norm, after), self[self._called], self._activation)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         out = super().seen(x, step, cache)
@@ -70,7 +70,7 @@ class _Opened(Attention):
         return (out.reshape(*gate.shape, -1) * gate[..., None]).reshape(out.shape)
 
     def heads(self) -> Heads:
-        """As before: `states` says the gate (`sublayer.stated_together`)."""
+        """As before: `parts` says the gate (`sublayer.defined_together`)."""
         return super().heads()
 
 

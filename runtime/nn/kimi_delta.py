@@ -15,11 +15,11 @@ from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
 from runtime.nn import ops
 from runtime.nn.conv import CausalConv
-from runtime.nn.folds import folds
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
+from runtime.nn.recurrent_parts import recurrent_parts
 from runtime.nn.sublayer import projections
 from runtime.parts.recurrent import RecurrentParts
 from runtime.records import dataclass
@@ -136,11 +136,11 @@ class KimiDelta(Delta):
         gate = linear(self.g_b_proj, gate, step)
         return linear(self.o_proj, self.o_norm(y, gate), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`. Kernels know no floor."""
         if self._spec.lowest is not None:
             return None
-        return folds(
+        return recurrent_parts(
             norm,
             self._opening(),
             self.conv1d,

@@ -17,10 +17,10 @@ from runtime.cache.protocol import ScanningCache
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
 from runtime.nn.conv import CausalConv
-from runtime.nn.folds import folds
 from runtime.nn.linear import MATRICES, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, PlainRMS, RMSNorm
+from runtime.nn.recurrent_parts import recurrent_parts
 from runtime.nn.sublayer import NORMS
 from runtime.parts.recurrent import RecurrentParts, SelectiveParts
 from runtime.records import dataclass
@@ -91,7 +91,7 @@ class Mamba1(Module):
         y = gated(silu, gate.astype(mx.float32), y)
         return linear(self.out_proj, y.astype(x.dtype), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
         if self.total is not None:
             return None
@@ -99,7 +99,7 @@ class Mamba1(Module):
         fit = all(one is None or isinstance(one, NORMS) for one in makes.norms)
         if not fit or not MATRICES.issuperset((type(makes.open), type(makes.widen))):
             return None
-        return folds(
+        return recurrent_parts(
             norm,
             (self.in_proj,),
             self.conv1d,

@@ -21,11 +21,11 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
 from runtime.nn.conv import CausalConv
-from runtime.nn.folds import folds
 from runtime.nn.gated_norm import GatedRMSNorm, Order
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
+from runtime.nn.recurrent_parts import recurrent_parts
 from runtime.parts.recurrent import RecurrentParts
 from runtime.records import dataclass
 from runtime.step import Step
@@ -115,9 +115,9 @@ class Mamba2(Module):
         y = gated(silu, gate.astype(mx.float32), y)
         return linear(self.out_proj, y.astype(x.dtype), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
-        said = folds(
+        said = recurrent_parts(
             norm,
             (self.in_proj,),
             self.conv1d,

@@ -54,7 +54,7 @@ class LowRankConnection(StreamMixer):
         super().__init__(streams, hidden, rank, eps)
         self.block_inject_weight = nn.Linear(streams * hidden, streams, bias=False)
 
-    def parts(self, streams: mx.array, step: Step) -> tuple[mx.array, mx.array]:
+    def open(self, streams: mx.array, step: Step) -> tuple[mx.array, mx.array]:
         """What is read, [B, L, D], and the streams' shares of the answer, [B, L, S]."""
         normed = self.hc_norm(streams)
         shares = 2 * sigmoid(linear(self.block_inject_weight, normed, step) / self._streams)

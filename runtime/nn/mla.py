@@ -25,7 +25,7 @@ from runtime.nn.linear import MATRICES, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
-from runtime.nn.sublayer import fit
+from runtime.nn.sublayer import norms_fit
 from runtime.parts.attention import LatentAttentionParts, Scoring
 from runtime.parts.heads import Heads
 from runtime.records import dataclass
@@ -156,7 +156,7 @@ class LatentAttention(Module):
             self.indexer = Indexer(shape.index, shape.hidden, shape.query_rank, index_rope)
         self._shape, self._rope, self._chooser = shape, rope, chooser
         kind = type(self)
-        self._as_stated = (
+        self._parts_hold = (
             kind.__call__ is LatentAttention.__call__
             and kind.seen is LatentAttention.seen
             and kind.queries is LatentAttention.queries
@@ -169,10 +169,10 @@ class LatentAttention(Module):
         """
         return None if self._shape.index is None or self._shape.own_index else self._chooser
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> LatentAttentionParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> LatentAttentionParts | None:
         """See `sublayer.added`."""
         shape = self._shape
-        if shape.index is not None or "sinks" in self or not self._as_stated or not fit(norm, after):
+        if shape.index is not None or "sinks" in self or not self._parts_hold or not norms_fit(norm, after):
             return None
         first, widen = ("q_proj", None) if shape.query_rank is None else ("q_a_proj", self.q_b_proj)
         opening = self[first], self.kv_a_proj_with_mqa

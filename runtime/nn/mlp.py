@@ -8,7 +8,7 @@ from runtime.nn.activation import Activation, gated, gelu, gelu_tanh, relu, relu
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.sublayer import feeds, projections
+from runtime.nn.sublayer import feed_forward_parts, projections
 from runtime.parts.feed_forward import FeedForwardParts
 from runtime.step import Step
 
@@ -52,12 +52,12 @@ class GatedMLP(Module):
             return linear(self.down_proj, gated(self._activation, gate, up), step)
         return linear(self.down_proj, ops.table.clipped_gate(gate, up, *self._clip), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """See `sublayer.added`. Kernels clip no gate of what is no expert."""
         if self._clip is not None:
             return None
         opening = self.gate_proj, self.up_proj
-        return feeds(norm, opening, self._activation, self.down_proj, after)
+        return feed_forward_parts(norm, opening, self._activation, self.down_proj, after)
 
 
 class FusedGatedMLP(Module):
@@ -73,10 +73,10 @@ class FusedGatedMLP(Module):
         gate, up = mx.split(linear(self.gate_up_proj, x, step), 2, axis=-1)
         return linear(self.down_proj, gated(self._activation, gate, up), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """See `sublayer.added`."""
         opening = (self.gate_up_proj,)
-        return feeds(norm, opening, self._activation, self.down_proj, after, halves=True)
+        return feed_forward_parts(norm, opening, self._activation, self.down_proj, after, halves=True)
 
 
 class MLP(Module):
@@ -91,6 +91,6 @@ class MLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return linear(self.down_proj, self.act_fn(linear(self.up_proj, x, step)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """See `sublayer.added`."""
-        return feeds(norm, (self.up_proj,), self.act_fn, self.down_proj, after)
+        return feed_forward_parts(norm, (self.up_proj,), self.act_fn, self.down_proj, after)

@@ -92,7 +92,7 @@ class Layers(Protocol):
         """What the last of these layers gives, each called as layer(x, step, cache) with what the one before
         it gave, and with all of its memories where it has several; or as layer(x, step, cache, own), own
         [B, L, P] being its part of what is given, [B, L, layers, P]; or [B, L, 1, P], the same for all. A
-        column may look into layers that say what they consist of (`sublayer.stated`).
+        column may look into layers that say what they consist of (`sublayer.sublayer_parts_of`).
         """
         ...
 

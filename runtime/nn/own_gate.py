@@ -61,7 +61,7 @@ class OwnGateMLP(GatedMLP):
         gate, up = projections((self.gate_proj, self.up_proj), x, step)
         return linear(self.down_proj, self._gate(gate, up), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         return None
 
 

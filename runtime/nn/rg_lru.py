@@ -19,11 +19,11 @@ from runtime.cache.protocol import ScanningCache
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, gated
 from runtime.nn.conv import CausalConv
-from runtime.nn.folds import folds
 from runtime.nn.linear import linear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
+from runtime.nn.recurrent_parts import recurrent_parts
 from runtime.nn.sublayer import projections
 from runtime.parts.recurrent import RecurrentParts
 from runtime.step import Step
@@ -63,12 +63,12 @@ class RecurrentBlock(Module):
         seen = cache.scan(step, partial(self._scan, step), mixed)
         return linear(self.linear_out, gated(self._activation, gate, seen.astype(x.dtype)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
         name = NAMES.get(self._activation)
         if name is None or type(self.rg_lru) is not Gates:
             return None
-        said = folds(
+        said = recurrent_parts(
             norm,
             (self.linear_x, self.linear_y),
             self.conv_1d,

@@ -20,7 +20,7 @@ from runtime.nn.bidirectional import attend_both_ways
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
-from runtime.nn.sublayer import attends, projections, stated_together
+from runtime.nn.sublayer import attention_parts, defined_together, projections
 from runtime.parts.attention import AttentionParts
 from runtime.parts.heads import Heads
 from runtime.step import Step
@@ -70,12 +70,12 @@ class Attention(Attending):
         self._by_heads = kind.project is not Attention.project or kind.place is not Attention.place
         self._scale = shape.head_dim**-0.5 if scale is None else scale
         self._softcap = softcap
-        self._as_stated = (
+        self._parts_hold = (
             alibi is None
-            and stated_together(kind, "flat", "opening")
-            and stated_together(kind, "project", "head_norms")
+            and defined_together(kind, "flat", "opening")
+            and defined_together(kind, "project", "head_norms")
             and (kind.place is Attention.place or "head_norms" in vars(kind))
-            and stated_together(kind, "seen", "heads")
+            and defined_together(kind, "seen", "heads")
         )
         self._attends = Heads(
             self._heads, self._kv_heads, self._head_dim, self._scale, self._rope, self._softcap
@@ -88,16 +88,16 @@ class Attention(Attending):
         """From now on every token of a text, which is read whole, sees those behind it, too. window: how many
         to either side; None: all. behind: how many behind it, where that is another number.
         """
-        self._ahead, self._window, self._as_stated = True, window, False
+        self._ahead, self._window, self._parts_hold = True, window, False
         self._behind = behind
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         """See `sublayer.added`."""
-        if not self._as_stated:
+        if not self._parts_hold:
             return None
         factors = None if type(self).factors is Attention.factors else self.factors
         parts = self.heads(), norm, self.opening(), self.head_norms(), self.o_proj, after, self.get("sinks")
-        return attends(*parts, factors=factors)
+        return attention_parts(*parts, factors=factors)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         """What the heads read, side by side, [B, L, H * K]: all but the last projection. With parameters
@@ -261,7 +261,7 @@ class WideNormAttention(SelfAttention):
     def of_heads_here(self, heads: int, groups: int, ranks: int) -> dict[str, Any]:
         """Beside `of_heads`, where each of so many processes has as many; several may have one group."""
         widths = heads * ranks * self._head_dim, groups * ranks * self._head_dim
-        return {"_widths": widths, "_as_stated": False}
+        return {"_widths": widths, "_parts_hold": False}
 
     def flat(self, x: mx.array, step: Step) -> Projected:
         queries, keys, values = projections(self.opening(), x, step)
@@ -361,7 +361,7 @@ class GroupedAttention(Attention):
         self.query_key_value = nn.Linear(shape.hidden_size, rows, bias=bias)
         self._attends = replace(self._attends, by_head=1 < shape.kv_heads == shape.heads)
         # Operations know one group, or one for each head.
-        self._as_stated = self._as_stated and shape.kv_heads in (1, shape.heads)
+        self._parts_hold = self._parts_hold and shape.kv_heads in (1, shape.heads)
 
     def project(self, x: mx.array, step: Step) -> Projected:
         batch, width, _ = x.shape

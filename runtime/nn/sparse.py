@@ -12,7 +12,7 @@ from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize
 from runtime.nn.route import Router, choose
-from runtime.nn.sublayer import asks
+from runtime.nn.sublayer import mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.step import Step
 
@@ -37,9 +37,9 @@ class SoftmaxMoE(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.switch_mlp(x, choose(self._routing, linear(self.gate, x, step)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
-        return asks(norm, self.gate, self._routing, self.switch_mlp, after)
+        return mixture_parts(norm, self.gate, self._routing, self.switch_mlp, after)
 
 
 class GatedSharedMoE(SoftmaxMoE):
@@ -66,10 +66,10 @@ class GatedSharedMoE(SoftmaxMoE):
         gate = sigmoid(linear(self.shared_expert_gate, x, step))
         return super().__call__(x, step) + gate * self.shared_expert(x, step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         shared, gate = self.shared_expert, self.shared_expert_gate
-        return asks(norm, self.gate, self._routing, self.switch_mlp, after, shared=shared, gate=gate)
+        return mixture_parts(norm, self.gate, self._routing, self.switch_mlp, after, shared=shared, gate=gate)
 
 
 class SharedMoE(Module):
@@ -100,6 +100,6 @@ class SharedMoE(Module):
         answer = self.switch_mlp(x, self.gate(x, step), step)
         return answer + self.shared_experts(x, step) if "shared_experts" in self else answer
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
+    def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
-        return asks(norm, self.gate, None, self.switch_mlp, after, shared=self.get("shared_experts"))
+        return mixture_parts(norm, self.gate, None, self.switch_mlp, after, shared=self.get("shared_experts"))

@@ -32,42 +32,42 @@ def added(
     x: mx.array, sublayer: Any, *rest: Any, norm: Normalize | None = None, after: Normalize | None = None
 ) -> mx.array:
     """x + after(sublayer(norm(x), *rest)), rest being the step and what the sublayer remembers, if it does.
-    As one operation where the sublayer says beside its call what it consists of (`states`) and there is one;
+    As one operation where the sublayer says beside its call what it consists of (`parts`) and there is one;
     else by its own `added(x, norm, after, *rest)` where it has that. None: no norm in that place.
     """
-    y = at_once(x, states_of(sublayer, norm, after), *rest)
+    y = at_once(x, parts_of(sublayer, norm, after), *rest)
     if y is not None:
         return y
-    if stated_together(type(sublayer), "__call__", "added"):
+    if defined_together(type(sublayer), "__call__", "added"):
         return sublayer.added(x, norm, after, *rest)
     y = sublayer(x if norm is None else norm(x), *rest)
     return x + y if after is None else added_normed(x, after, y)
 
 
-def at_once(x: mx.array, states: Any, step: Step, *caches: AttentionCache) -> mx.array | None:
+def at_once(x: mx.array, parts: Any, step: Step, *caches: AttentionCache) -> mx.array | None:
     """`added` by what a sublayer says. None: not as one operation. Adapters' products come in between, and so
     do sums over ranks and parts of low rank.
     """
     if (
         step.adapters is not None
-        or not isinstance(states, AttentionParts | FeedForwardParts)
-        or states.sums is not None
+        or not isinstance(parts, AttentionParts | FeedForwardParts)
+        or parts.sums is not None
     ):
         return None
-    if states.low:
+    if parts.low:
         return None
-    if isinstance(states, AttentionParts):
-        return ops.table.attention(x, states, step, *caches)
-    return ops.table.feed_forward(x, states)
+    if isinstance(parts, AttentionParts):
+        return ops.table.attention(x, parts, step, *caches)
+    return ops.table.feed_forward(x, parts)
 
 
 @cache
-def stated_together(kind: type, method: str, other: str) -> bool:
+def defined_together(kind: type, method: str, other: str) -> bool:
     """Is `other`, which says the same as this method in another form, of the class that the method is from?
     Not where only the method was overridden.
     """
-    states = next((base for base in kind.__mro__ if method in vars(base)), object)
-    return other in vars(states)
+    definer = next((base for base in kind.__mro__ if method in vars(base)), object)
+    return other in vars(definer)
 
 
 def projections(modules: Sequence[nn.Module], x: mx.array, step: Step | None) -> Sequence[mx.array]:
@@ -87,7 +87,7 @@ def closing(
     return to + y if after is None else added_normed(to, after, y)
 
 
-def attends(
+def attention_parts(
     heads: Heads,
     norm: Normalize | None,
     opening: Sequence[nn.Module],
@@ -99,19 +99,21 @@ def attends(
 ) -> AttentionParts | None:
     """more: the other fields of `AttentionParts`. None: it is not as the operation has it."""
     of_heads = all(one is None or isinstance(one, HEAD_NORMS) for one in head_norms or ())
-    if not of_heads or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
+    if not of_heads or not norms_fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
         return None
     return AttentionParts(heads, norm, opening, head_norms, close, after, sinks, **more)
 
 
-def opened(states: AttentionParts | None, gate: nn.Module, activation: Activation) -> AttentionParts | None:
+def with_output_gate(
+    parts: AttentionParts | None, gate: nn.Module, activation: Activation
+) -> AttentionParts | None:
     """The same with what heads see under a gate that has a matrix of its own (`OutputGate`)."""
-    if states is None or type(gate) not in MATRICES:
+    if parts is None or type(gate) not in MATRICES:
         return None
-    return states._replace(gate=OutputGate(gate, NAMES[activation]))
+    return parts._replace(gate=OutputGate(gate, NAMES[activation]))
 
 
-def feeds(
+def feed_forward_parts(
     norm: Normalize | None,
     opening: Sequence[nn.Module],
     activation: Activation,
@@ -124,22 +126,22 @@ def feeds(
     """None: it is not as the operation has it."""
     bends = activation if isinstance(activation, XIELU) else None
     name = "relu" if bends else None if isinstance(activation, nn.Module) else NAMES.get(activation)
-    if name is None or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, down))):
+    if name is None or not norms_fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, down))):
         return None
     return FeedForwardParts(norm, opening, halves, name, down, after, cut=cut, bends=bends)
 
 
-def gates(
+def per_layer_gate(
     opening: nn.Module, activation: Activation, place: int, close: nn.Module, after: Normalize | None
 ) -> PerLayerGate | None:
     """None: it is not as the operation has it."""
     name = None if isinstance(activation, nn.Module) else NAMES.get(activation)
-    if name is None or not fit(None, after) or not MATRICES.issuperset((type(opening), type(close))):
+    if name is None or not norms_fit(None, after) or not MATRICES.issuperset((type(opening), type(close))):
         return None
     return PerLayerGate(opening, name, place, close, after)
 
 
-def asks(
+def mixture_parts(
     norm: Normalize | None,
     router: Any,
     routing: Routing | None,
@@ -160,40 +162,44 @@ def asks(
     before and after it. answered, reading: as in `MixtureParts`.
     """
     if routing is None:
-        if not stated_together(type(router), "__call__", "ruled"):
+        if not defined_together(type(router), "__call__", "ruled"):
             return None
         router, routing = router.ruled()
     elif type(router) not in MATRICES:
         return None
-    always = None if shared is None else states_of(shared, *shared_norms)
-    if not stated_together(type(experts), "__call__", "stacks") or (shared is not None and always is None):
+    always = None if shared is None else parts_of(shared, *shared_norms)
+    if not defined_together(type(experts), "__call__", "stacks") or (shared is not None and always is None):
         return None
     stacks = experts.stacks()
     if routing is None or stacks is None:
         return None
     if always is not None and (always.sums is not None or always.share != 1):
         return None  # what is behind it would come before the sum over ranks; and its share is 1
-    if not fit(norm, after) or not fit(None, answered) or (gate is not None and type(gate) not in MATRICES):
+    if (
+        not norms_fit(norm, after)
+        or not norms_fit(None, answered)
+        or (gate is not None and type(gate) not in MATRICES)
+    ):
         return None
     return MixtureParts(
         norm, router, routing, stacks, always, gate, after, reading=reading, answered=answered
     )
 
 
-def stated(
+def sublayer_parts_of(
     layer: Any,
 ) -> (
     tuple[AttentionParts | LatentAttentionParts | RecurrentParts | FeedForwardParts | MixtureParts, ...]
     | None
 ):
     """What a layer's sublayers are, as it says beside its call (`sublayers`), and they beside theirs
-    (`states`). None where one of them is another thing, or where there is none.
+    (`parts`). None where one of them is another thing, or where there is none.
     """
-    if not stated_together(type(layer), "__call__", "sublayers"):
+    if not defined_together(type(layer), "__call__", "sublayers"):
         return None
     found: list[Any] = []
     for sublayer, norm, after in layer.sublayers():
-        found.append(states_of(sublayer, norm, after))
+        found.append(parts_of(sublayer, norm, after))
     if not found or any(one is None for one in found):
         return None
     if layer.share != 1:
@@ -202,12 +208,12 @@ def stated(
     return first, *(one._replace(beside=layer.parallel) for one in others)
 
 
-def states_of(sublayer: Any, norm: Normalize | None, after: Normalize | None) -> Any:
+def parts_of(sublayer: Any, norm: Normalize | None, after: Normalize | None) -> Any:
     """What it says that it consists of; None where it does not say."""
-    return sublayer.states(norm, after) if stated_together(type(sublayer), "__call__", "states") else None
+    return sublayer.parts(norm, after) if defined_together(type(sublayer), "__call__", "parts") else None
 
 
-def fit(norm: Normalize | None, after: Normalize | None) -> bool:
+def norms_fit(norm: Normalize | None, after: Normalize | None) -> bool:
     """Are these norms as operations take them?"""
     return (norm is None or isinstance(norm, NORMS)) and (after is None or isinstance(after, RMSNorm))
 

@@ -19,7 +19,7 @@ class DecoderParts(NamedTuple):
     """Memories of each layer, side by side in the layout."""
 
 
-def stated_by(network: Any) -> DecoderParts | None:
+def decoder_parts_of(network: Any) -> DecoderParts | None:
     """How this network describes itself; not a description of one that it stands for."""
-    stated = getattr(type(network), "stated", None)
-    return None if stated is None else stated(network)
+    parts = getattr(type(network), "decoder_parts", None)
+    return None if parts is None else parts(network)

@@ -14,7 +14,7 @@ from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mla import LatentAttention
 from runtime.nn.mlstm import MLSTM
 from runtime.nn.rg_lru import RecurrentBlock
-from runtime.nn.sublayer import stated_together
+from runtime.nn.sublayer import defined_together
 from runtime.ranks.compressed import split_compressed
 from runtime.ranks.convolved import split_convolved_attention, split_filtered
 from runtime.ranks.experts import split_asked
@@ -82,16 +82,16 @@ def rule_for(module: Any) -> Found | None:
         return ENCODED if getattr(module, "crosses", False) else ATTENTION, split_attention
     if isinstance(module, LatentAttention):
         return ATTENTION, split_latent
-    if stated_together(type(module), "__call__", "adds") and module.adds:
+    if defined_together(type(module), "__call__", "adds") and module.adds:
         return NOTHING, split_sparse
-    if stated_together(type(module), "__call__", "asks_whole"):
+    if defined_together(type(module), "__call__", "asks_whole"):
         return NOTHING, split_asked
-    if stated_together(type(module), "__call__", "by_inner"):
+    if defined_together(type(module), "__call__", "by_inner"):
         return NOTHING, split_mlp
-    if stated_together(type(module), "__call__", "by_channel"):
+    if defined_together(type(module), "__call__", "by_channel"):
         return RECURRENT, split_convolved
-    if stated_together(type(module), "__call__", "reads_all"):
+    if defined_together(type(module), "__call__", "reads_all"):
         return RECURRENT, split_selective_heads
-    if stated_together(type(module), "__call__", "mixes"):
+    if defined_together(type(module), "__call__", "mixes"):
         return RECURRENT, split_fold if module.mixes == "heads" else split_mixed_mlp
     return RULES.get(type(module))

@@ -18,7 +18,7 @@ from runtime.cache.trie import Keys, keys_apart
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.nn.rope_spec import long_after
-from runtime.parts.decoder import stated_by
+from runtime.parts.decoder import decoder_parts_of
 from runtime.parts.draws import GuessParams
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain, within
@@ -64,7 +64,7 @@ class ModelDrafter(Lines[_Line]):
         self._model = model
         self._vocab_size = vocab_size or model.vocab_size
         self._knows_all = self._vocab_size <= model.vocab_size
-        self._network = stated_by(model.network)
+        self._network = decoder_parts_of(model.network)
         self._long_after = long_after(model.described.config)
         self._marks: list[tuple[Mark, ...]] = []  # of each row: where it may go back to
 

@@ -1,9 +1,9 @@
 """Layers of a trunk whose sublayers attend, fold, feed forward or ask experts, many as one node.
 
-A layer says what it consists of (`stated`, of `runtime.nn.block`). Layers side by side that kernels know make
-a run, which is known again for as long as nobody puts other weights into them. Where several tokens are read
-at once, the last of a trunk's layers is a run of its own, in two nodes: whoever reads a prompt wants memory
-alone, and nothing that comes behind. What adapters add for some rows is part of the node (`pairs`).
+A layer says what it consists of (`sublayer_parts`, of `runtime.nn.block`). Layers side by side that kernels
+know make a run, which is known again for as long as nobody puts other weights into them. Where several tokens
+are read at once, the last of a trunk's layers is a run of its own, in two nodes: whoever reads a prompt wants
+memory alone, and nothing that comes behind. What adapters add for some rows is part of the node (`pairs`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -189,7 +189,7 @@ def known_runs(kernels: Any, layers: Sequence[Any], whole: bool) -> list[Run]:
 def runs_of(layers: Sequence[Any], whole: bool) -> list[Run]:
     found: list[tuple[int, list[Said]]] = []
     for place, layer in enumerate(layers):
-        said = layer.stated() if hasattr(layer, "stated") else None
+        said = layer.sublayer_parts() if hasattr(layer, "sublayer_parts") else None
         if said is None:
             continue
         first, its = found[-1] if found else (0, [])

@@ -13,7 +13,7 @@ from runtime.cache.protocol import by_layout
 from runtime.cpu import native
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
-from runtime.parts.decoder import stated_by
+from runtime.parts.decoder import decoder_parts_of
 from runtime.parts.draws import GuessParams
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
@@ -55,7 +55,7 @@ def drawn(model: LoadedModel, *, whole: bool) -> list[np.ndarray]:
         memory.prepare(step)
         positions = [start + 1 for start in starts]
         if whole:
-            by, network = sampler.plainly(positions, [], ()), stated_by(model.network)
+            by, network = sampler.plainly(positions, [], ()), decoder_parts_of(model.network)
             assert by is not None
             assert network is not None
             behind = ops.table.guess(network, step, None, by_layout(memory), by)
@@ -90,7 +90,7 @@ def test_who_looks_is_told_where_there_were_no_numbers(value: float, tmp_path: P
     memory: Any = build_memory(model.described.layout, rows=2, dtype=model.dtype)
     step = Step((0, 0), (2, 3), inputs=Inputs(mx.array([[1, 2, 0], [3, 4, 9]], mx.int32)))
     memory.prepare(step)
-    network = stated_by(model.network)
+    network = decoder_parts_of(model.network)
     assert network is not None
     behind = ops.table.guess(
         network, step, None, by_layout(memory), GuessParams(None, None, (1, 1), looks=True)

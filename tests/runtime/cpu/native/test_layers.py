@@ -191,7 +191,7 @@ def test_a_mixture_that_overrides_the_call_alone_says_nothing() -> None:
 
     twice = SharedMoE(64, 96, 5, Twice(64, 5, Routing("best", 2)), shared=0)
     for mixture in (Halving(64, 96, 5, 2, shared=32, normalize=True), twice):
-        assert PreNorm(SelfAttention(Shape(), ROPE), mixture, lambda: RMSNorm(64)).stated() is None
+        assert PreNorm(SelfAttention(Shape(), ROPE), mixture, lambda: RMSNorm(64)).sublayer_parts() is None
 
 
 def test_what_asking_experts_takes() -> None:

@@ -90,7 +90,7 @@ def test_xielu_in_place_of_an_activation() -> None:
     made, x = MLP(D, F, bent), normal(33, D)
     made.up_proj, made.down_proj = packed(F, D), packed(D, F, seed=5)
     bent.alpha_n = mx.array([1.5])
-    by = made.states(normed(RMSNorm, 1), None)
+    by = made.parts(normed(RMSNorm, 1), None)
     assert by is not None
     whole = mx.array(x).reshape(3, 11, D)
     same(CPU.feed_forward(whole, by), PARTS.feed_forward(whole, by))

@@ -1,4 +1,4 @@
-"""Recurrent sublayers, said as kernels have them: see `runtime.parts.recurrent`."""
+"""Recurrent sublayers, described as kernels have them: see `runtime.parts.recurrent`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -11,14 +11,14 @@ from runtime.nn.conv import CausalConv
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import MATRICES
 from runtime.nn.norm import Normalize
-from runtime.nn.sublayer import fit
+from runtime.nn.sublayer import norms_fit
 from runtime.parts.recurrent import RecurrentParts
 
 Rule = tuple[Literal["delta", "ssd", "selective", "rg_lru", "conv"], nn.Module | None, Any]
 """Its kind, the module with its parameters, and its sizes, as in `RecurrentParts`; None twice for no rule."""
 
 
-def folds(
+def recurrent_parts(
     norm: Normalize | None,
     opening: Sequence[nn.Module],
     conv: nn.Module,
@@ -34,6 +34,6 @@ def folds(
     """None: it is not as kernels have it, as somebody has put modules of another class in place of ours."""
     ours = type(conv) is CausalConv and (gated_norm is None or type(gated_norm) is GatedRMSNorm)
     matrices = *opening, *(one for one in widen if one is not None), close
-    if not ours or not fit(norm, after) or not MATRICES.issuperset(map(type, matrices)):
+    if not ours or not norms_fit(norm, after) or not MATRICES.issuperset(map(type, matrices)):
         return None
     return RecurrentParts(norm, opening, conv, *rule, gated_norm, close, after, scan, scanned, widen=widen)
