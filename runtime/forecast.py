@@ -12,9 +12,9 @@ from runtime.blocks.stored import unfolded
 from runtime.cache.layout import LayerSpec
 from runtime.device import Device
 from runtime.errors import WeightMismatch
+from runtime.load_plan import LoadPlan, fit_network, float_of, head_layout, plan_for, wanted_dtype
 from runtime.models.architecture import Described, describe
 from runtime.nn.ordered import set_apart
-from runtime.planned import Plan, fit_network, float_of, head_layout, plan_for, wanted_dtype
 from runtime.records import dataclass
 from runtime.streams import on_own_thread
 from runtime.weights import DTYPES, misread, unread
@@ -82,14 +82,14 @@ def foresee(
 
     def demand() -> Demand:
         stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
-        planned = plan_for(described, config, stored, on, with_head=with_head)
-        return demand_of(described, planned, wanted_dtype(on) or float_of(stored))
+        plan = plan_for(described, config, stored, on, with_head=with_head)
+        return demand_of(described, plan, wanted_dtype(on) or float_of(stored))
 
     return on_own_thread(demand)
 
 
-def demand_of(described: Described, planned: Plan, dtype: mx.Dtype) -> Demand:
+def demand_of(described: Described, plan: LoadPlan, dtype: mx.Dtype) -> Demand:
     """What is taken by a network of activations of this `dtype`, held as planned."""
-    if len(planned.parts) == 1:
-        return Demand(described, planned.sizes[0], dtype.size)
-    return Demand(described, planned.sizes[0], dtype.size, planned.sizes[1], head_layout(described))
+    if len(plan.parts) == 1:
+        return Demand(described, plan.sizes[0], dtype.size)
+    return Demand(described, plan.sizes[0], dtype.size, plan.sizes[1], head_layout(described))

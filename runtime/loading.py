@@ -18,11 +18,19 @@ from runtime.device import Device
 from runtime.errors import TooLarge
 from runtime.forecast import Demand, demand_of
 from runtime.holding import fill, held_bytes, weight_bytes
+from runtime.load_plan import (
+    LoadPlan,
+    Part,
+    device_for_cutting,
+    float_of,
+    head_layout,
+    plan_for,
+    wanted_dtype,
+)
 from runtime.loaded import Head, LoadedModel
 from runtime.models.architecture import Described, describe
 from runtime.nn import ops
 from runtime.nn.ready import make_ready
-from runtime.planned import Part, Plan, apart, float_of, head_layout, plan_for, wanted_dtype
 from runtime.records import dataclass
 from runtime.weights import load_file
 
@@ -57,10 +65,10 @@ class Cut(Protocol):
         ...
 
     def __call__(
-        self, described: Described, planned: Plan, dtype: mx.Dtype, stored: Mapping[str, mx.array]
+        self, described: Described, planned: LoadPlan, dtype: mx.Dtype, stored: Mapping[str, mx.array]
     ) -> LocalPart:
         """The network and those of its tensors that belong here; no others are read. planned: for the whole
-        model. dtype: of activations. stored: all tensors, from which the planned ones were made.
+        model. dtype: of activations. stored: all tensors, of which the planned ones were made.
         """
         ...
 
@@ -73,7 +81,7 @@ class Loading:
     """What its config says, with what is remembered here of all layers."""
     dtype: mx.Dtype
     """As in LoadedModel."""
-    planned: Plan
+    plan: LoadPlan
     stored: dict[str, mx.array]
     """The tensors that the planned ones are made of."""
     everywhere: tuple[LayerSpec, ...] = ()
@@ -82,7 +90,7 @@ class Loading:
     @property
     def demand(self) -> Demand:
         """What it will take."""
-        return demand_of(self.described, self.planned, self.dtype)
+        return demand_of(self.described, self.plan, self.dtype)
 
     def read(self, on: Device | None, advance: Callable[[int], object] = lambda _: None) -> LoadedModel:
         """The model, once and on the thread that began it. on: as in `load_model`. advance: called with the
@@ -90,23 +98,23 @@ class Loading:
 
         Raises TooLarge before anything is allocated, and WeightMismatch.
         """
-        planned, size = self.planned, sum(self.planned.sizes)
+        plan, size = self.plan, sum(self.plan.sizes)
         if on is not None and size > on.available_bytes > 0:
             raise TooLarge(size, on.available_bytes)
-        for tensors in (self.stored, planned.opened.weights):
+        for tensors in (self.stored, plan.opened.weights):
             tensors.clear()  # those that no part took would stay in memory
-        for module, fitted in planned.parts:
-            fill(module, fitted, planned.holding, advance)
+        for module, fitted in plan.parts:
+            fill(module, fitted, plan.holding, advance)
             module.eval()
             make_ready(module, self.dtype)
-        (network, _), *heads = planned.parts
+        (network, _), *heads = plan.parts
         return LoadedModel(
             self.described,
             network,
             self.dtype,
             weight_bytes(network),
             _head(self.described, heads[0][0]) if heads else None,
-            planned.notes + planned.opened.notes,
+            plan.notes + plan.opened.notes,
             self.everywhere,
         )
 
@@ -152,10 +160,10 @@ def begin_load(
     dtype = wanted_dtype(on) or float_of(stored)
     ops.settle()
     if cut is None:
-        planned = plan_for(described, config, stored, on, with_head=with_head)
-        return Loading(described, dtype, planned, stored)
-    held, planned = _cut(described, config, stored, on, cut, dtype, with_head=with_head)
-    return Loading(replace(described, layout=held.layout), dtype, planned, stored, held.everywhere)
+        plan = plan_for(described, config, stored, on, with_head=with_head)
+        return Loading(described, dtype, plan, stored)
+    held, plan = _cut(described, config, stored, on, cut, dtype, with_head=with_head)
+    return Loading(replace(described, layout=held.layout), dtype, plan, stored, held.everywhere)
 
 
 def _head(described: Described, network: nn.Module) -> Head:
@@ -171,12 +179,12 @@ def _cut(
     compute: mx.Dtype,
     *,
     with_head: bool,
-) -> tuple[LocalPart, Plan]:
-    planned = plan_to_cut(described, config, weights, on, cut, with_head=with_head)
-    held = cut(described, planned, compute, weights)
-    size = held_bytes(*held.part, planned.holding)
-    parts, sizes = [held.part, *planned.parts[1:]], (size, *planned.sizes[1:])
-    return held, replace(planned, parts=parts, sizes=sizes)
+) -> tuple[LocalPart, LoadPlan]:
+    plan = plan_to_cut(described, config, weights, on, cut, with_head=with_head)
+    held = cut(described, plan, compute, weights)
+    size = held_bytes(*held.part, plan.holding)
+    parts, sizes = [held.part, *plan.parts[1:]], (size, *plan.sizes[1:])
+    return held, replace(plan, parts=parts, sizes=sizes)
 
 
 def plan_to_cut(
@@ -187,12 +195,12 @@ def plan_to_cut(
     cut: Cut,
     *,
     with_head: bool,
-) -> Plan:
+) -> LoadPlan:
     """Decide how weights are held as if this machine held all of them and had the room of all machines, so
     that all machines decide alike.
     """
     roomy = None if on is None else replace(on, available_bytes=on.available_bytes * cut.ranks)
-    roomy = apart(roomy, config) if cut.splits else roomy
+    roomy = device_for_cutting(roomy, config) if cut.splits else roomy
     with_head = with_head and cut.has_head
     return plan_for(described, config, weights, roomy, with_head=with_head, to_cut=cut.splits)
 

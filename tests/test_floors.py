@@ -47,7 +47,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (
         True,
         (
-            "runtime.planned",
+            "runtime.load_plan",
             "runtime.forecast",
             "runtime.loading",
             "runtime.loaded",

@@ -160,7 +160,7 @@ class _Weights:
         self, inventory: Inventory, converted: "Part | None", *, with_head: bool = False
     ) -> LoadedModel:
         on, begun = device.device(), self.begun.pop(inventory.origin, None)
-        if begun is None or not begun.planned.stands(on):  # other models may have come or gone since
+        if begun is None or not begun.plan.stands(on):  # other models may have come or gone since
             begun = self._begin(inventory, converted, with_head=with_head)
         return begun.read(on, self.told)
 

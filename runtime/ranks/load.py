@@ -14,13 +14,12 @@ from mlx.utils import tree_flatten
 
 from runtime.device import Device
 from runtime.errors import CannotCut, TooLarge
+from runtime.load_plan import LoadPlan, float_of, wanted_dtype
 from runtime.loaded import LoadedModel
 from runtime.loading import LocalPart, begin_load, plan_to_cut, read_tensors
 from runtime.models.architecture import Described, describe
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRanks
-from runtime.planned import Plan as Holding
-from runtime.planned import float_of, wanted_dtype
 from runtime.ranks.calls import then_given
 from runtime.ranks.group import Group
 from runtime.ranks.pairs import Pairs, check_adapters
@@ -122,7 +121,7 @@ class Cutting:
     pairs: Pairs
     """What cuts adapters alike."""
 
-    def read(self, planned: Holding, adapters: Iterable[LowRanks]) -> list[mx.array]:
+    def read(self, planned: LoadPlan, adapters: Iterable[LowRanks]) -> list[mx.array]:
         """The arrays that are read for it: of blocks that stay, those; of codes in an order, that too."""
         arrays = [*self.held.part[1].values()]
         arrays += [array for brought in adapters for array in self.pairs.reads(brought)]
@@ -161,7 +160,7 @@ class CutByPlan:
         return self.group.rank == 0
 
     def __call__(
-        self, described: Described, planned: Holding, dtype: mx.Dtype, stored: Mapping[str, mx.array]
+        self, described: Described, planned: LoadPlan, dtype: mx.Dtype, stored: Mapping[str, mx.array]
     ) -> LocalPart:
         self.group.shards = self.plan.shards
         chain = chain_of(planned.parts[0][0], described.layout, described.name)
@@ -173,7 +172,7 @@ class CutByPlan:
             self.own[name] = cutting.pairs.cut(name, brought, head=self.has_head)
         return cutting.held
 
-    def begin(self, described: Described, planned: Holding, dtype: mx.Dtype, take: Take) -> Cutting:
+    def begin(self, described: Described, planned: LoadPlan, dtype: mx.Dtype, take: Take) -> Cutting:
         """All but adapters. take: takes ranges of what is stored."""
         network, fitted = planned.parts[0]
         seat = Seat(self.group, self.plan.shards)

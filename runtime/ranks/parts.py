@@ -12,8 +12,8 @@ from runtime.cache.layout import LayerSpec, Shared, sequence_bytes
 from runtime.device import Device
 from runtime.errors import WeightMismatch
 from runtime.holding import held_tensors
+from runtime.load_plan import device_for_cutting, float_of, plan_for, wanted_dtype
 from runtime.models.architecture import describe
-from runtime.planned import apart, float_of, plan_for, wanted_dtype
 from runtime.ranks.pairs import brought_share
 from runtime.ranks.pieces import Shard
 from runtime.ranks.plan import Brought, Copy, LayerPart, Parts
@@ -61,7 +61,7 @@ def parts_of(
     if odd:
         raise WeightMismatch(odd)
     stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
-    on = apart(on, config) if shards > 1 else on
+    on = device_for_cutting(on, config) if shards > 1 else on
     planned = plan_for(described, config, stored, on, with_head=False, to_cut=shards > 1)
     network, fitted = planned.parts[0]
     layout = described.layout

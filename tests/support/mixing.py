@@ -29,11 +29,11 @@ from runtime.engine.options import Options
 from runtime.engine.request import Request
 from runtime.engine.stream import Stream
 from runtime.errors import CannotCut
+from runtime.load_plan import device_for_cutting
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.models import describe
 from runtime.nn.low_rank import LowRanks
-from runtime.planned import apart
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading
@@ -268,7 +268,9 @@ def mixed(group: Group, seed: int, changes: Mapping[str, Any]) -> Any:
             return None
         if draft is None and seed % 2 and case.family == "llama":
             draft = whole  # which is right, mostly
-        alike = partial(load_model, config, [file], on=apart(on, config) if plan.shards > 1 else on)
+        alike = partial(
+            load_model, config, [file], on=device_for_cutting(on, config) if plan.shards > 1 else on
+        )
         run = Run(case, traffic(seed, case), share, alike, draft, adapters, group)
         return [str(case), run.difference(describe(config).layout)]
 

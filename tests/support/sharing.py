@@ -19,6 +19,7 @@ from runtime.cache.build import build_memory
 from runtime.cpu import native
 from runtime.cpu.native.layers import runs_of
 from runtime.device import device
+from runtime.load_plan import device_for_cutting
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.nn.adapter_stacks import Deck
@@ -26,7 +27,6 @@ from runtime.nn.adapters import Adapter, kind_of, logical_shape
 from runtime.nn.low_rank import HEAD, LowRanks, Rows
 from runtime.nn.rope_spec import long_after
 from runtime.nn.row_adapters import RowAdapters
-from runtime.planned import apart
 from runtime.ranks import seat
 from runtime.ranks.group import Group
 from runtime.ranks.load import load_share
@@ -149,7 +149,7 @@ def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
         said["alone"] = computed_alone(model)
         if group.rank:
             return said
-        held_alike = apart(on, config) if shards > 1 else on
+        held_alike = device_for_cutting(on, config) if shards > 1 else on
         expected = read(load_model(config, [file], on=held_alike), ids, 0)
     assert expected is not None
     first, *again = [one for one in got if one is not None]

@@ -125,7 +125,7 @@ def test_kernels_read_blocks_and_exact_codes_and_what_has_none_becomes_floats(
     with ops.using("plain"):  # what the blocks stand for, without the kernels' own rounding
         assert np.abs(logits(found) - logits(wanted)).max() < 1e-5 * logits(wanted).std()
     little = replace(KERNELS, available_bytes=found.weight_bytes)
-    planned, cramped = (begin_load(*files(package), on=on).planned for on in (KERNELS, little))
+    planned, cramped = (begin_load(*files(package), on=on).plan for on in (KERNELS, little))
     assert planned.stands(KERNELS)
     assert not planned.stands(little)
     assert not cramped.stands(KERNELS)

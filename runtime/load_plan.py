@@ -30,7 +30,7 @@ Part = tuple[nn.Module, dict[str, mx.array]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """A way to hold these tensors, and what it takes."""
 
     holding: Holding
@@ -59,19 +59,19 @@ def plan_for(
     *,
     with_head: bool,
     to_cut: bool = False,
-) -> Plan:
+) -> LoadPlan:
     """The fastest way for which there is memory; with the draft head only if there is some for it too.
     to_cut: will matrices be cut? Those whose inputs lie in an order become numbers then.
     """
 
-    def best(*, with_head: bool) -> Plan:
+    def best(*, with_head: bool) -> LoadPlan:
         *faster, smallest = _ways(described, on)
         for floats, holding in faster:
-            plan = _one(described, config, weights, floats, holding, with_head, to_cut)
+            plan = _plan_of(described, config, weights, floats, holding, with_head, to_cut)
             if plan.stands(on):
                 return plan
         floats, holding = smallest
-        plan = _one(described, config, weights, floats, holding, with_head, to_cut)
+        plan = _plan_of(described, config, weights, floats, holding, with_head, to_cut)
         return replace(plan, roomy=not faster)
 
     found = best(with_head=with_head)
@@ -96,7 +96,7 @@ def _ways(described: Described, on: Device | None) -> tuple[tuple[Floats, Holdin
     return ("inexact" if on.as_stored else "all", expanding), ("none", smallest)
 
 
-def apart(on: Device | None, config: Mapping[str, Any]) -> Device | None:
+def device_for_cutting(on: Device | None, config: Mapping[str, Any]) -> Device | None:
     """A device for tensors that are to be cut: GGUF's blocks, which stand for numbers while a family names
     them, become what can be (MLX's packed form, or numbers).
     """
@@ -119,7 +119,7 @@ def wanted_dtype(on: Device | None) -> mx.Dtype | None:
     return None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
 
 
-def _one(
+def _plan_of(
     described: Described,
     config: Mapping[str, Any],
     weights: Mapping[str, mx.array],
@@ -127,7 +127,7 @@ def _one(
     holding: Holding,
     with_head: bool,
     to_cut: bool,
-) -> Plan:
+) -> LoadPlan:
     def fitted(opened: Unfolded) -> tuple[list[Part], tuple[str, ...]]:
         parts = [fit_network(described, config, opened.weights, holding.dtype)]
         if not with_head:
@@ -148,7 +148,7 @@ def _one(
     holding = replace(holding, blocks=opened.kept, orders=orders.arrays, with_order=with_order)
     sizes = tuple(held_bytes(network, tensors, holding) for network, tensors in parts)
     stored = sum(array.nbytes for array in weights.values())
-    return Plan(holding, opened, parts, notes, sizes, stored)
+    return LoadPlan(holding, opened, parts, notes, sizes, stored)
 
 
 def fit_network(
