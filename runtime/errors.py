@@ -83,7 +83,7 @@ class NotNumbers(RuntimeFault):
     def __init__(self, tokens: int, dtype: str) -> None:
         super().__init__(
             f"after {tokens:,} tokens the model's logits are NaN or infinite, so no token can be drawn: "
-            f"some weight is no finite number, or the computation left the range of {dtype}. "
+            f"some weight is not a finite number, or the computation left the range of {dtype}. "
             "Check the weights at their source"
         )
         self.tokens = tokens
@@ -99,7 +99,7 @@ class QueueFull(RuntimeFault):
 
 
 class RankLost(RuntimeFault):
-    """The machines that run a model together are no group any more."""
+    """The machines that run a model together are not a group any more."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the other machines of this model cannot be reached: {why}")

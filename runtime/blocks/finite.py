@@ -45,7 +45,7 @@ def any_nan(raw: "bytes | bytearray | memoryview | np.ndarray", dtype: str) -> b
 
 
 def first_not_finite(raw: "bytes | bytearray | memoryview", kind: BlockType) -> int | None:
-    """The first of these whole blocks with a scale that is no finite number; None where all are."""
+    """The first of these whole blocks with a scale that is not a finite number; None where all are."""
     blocks = np.frombuffer(raw, np.uint8).reshape(-1, kind.nbytes)
     bad = np.zeros(len(blocks), bool)
     for at in HALVES.get(kind.name, ()):

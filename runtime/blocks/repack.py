@@ -174,8 +174,8 @@ def _float4(blocks: np.ndarray) -> np.ndarray:
 
 
 def _bytes_of_scales(blocks: np.ndarray, kind: BlockType) -> np.ndarray:
-    """MXFP4's exponent, of which 255 is no number; NVFP4's floats, which MLX reads with a sign and has a NaN
-    for 0x7F, where ggml has no sign and 0.
+    """MXFP4's exponent, of which 255 is not a number; NVFP4's floats, which MLX reads with a sign and has a
+    NaN for 0x7F, where ggml has no sign and 0.
     """
     if kind.name == "mxfp4":
         scales = blocks[:, 0]

@@ -101,7 +101,7 @@ def unfolded(
     """Blocks as floats (float32, exactly), or in MLX's packed form; those of the types `stay` as they are, if
     their modules are not among `but`.
 
-    Raises WeightMismatch for weights that are no whole blocks.
+    Raises WeightMismatch for weights that are not whole blocks.
     """
     types = {module: kind for module, kind in stored_types(config).items() if f"{module}.weight" in weights}
     made = dict(weights)

@@ -144,7 +144,7 @@ def misfits(layout: Sequence[LayerSpec], kept_format: str | None) -> list[str]:
         return []
     return [
         f"layer {i} ({spec.kind}) has {'keys' if place == 0 else 'values'} of {size} elements, "
-        f"which is no multiple of {GROUP_SIZES[-1]}"
+        f"which is not a multiple of {GROUP_SIZES[-1]}"
         for i, spec in enumerate(layout)
         for place, size in enumerate(_sizes(spec))
         if grouping(size) is None

@@ -124,7 +124,7 @@ def read_facts(path: Path) -> PageFacts:
 
 
 def pack_ids(keys: Sequence[Hashable]) -> Tensor:
-    """Keys as a tensor, those that are no token ids as NO_ID."""
+    """Keys as a tensor, those that are not token ids as NO_ID."""
     ids = [key if type(key) is int and 0 <= key < NO_ID else NO_ID for key in keys]
     return Tensor("U32", (len(ids),), struct.pack(f"<{len(ids)}I", *ids))
 
@@ -174,7 +174,7 @@ def _parsed(blob: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadPage(f"its header cannot be read: {error}") from error
     if not isinstance(header, dict):
-        raise BadPage("its header is no object")
+        raise BadPage("its header is not an object")
     return cast("dict[str, Any]", header)
 
 

@@ -1,4 +1,4 @@
-"""What is no number stays with those who see it.
+"""What is not a number stays with those who see it.
 
 Where keys and values are attended to as arrays, a mask hides a key by the score that it makes minus infinity
 of, and its value by the zero that it is multiplied by. Zero times NaN is NaN: a token whose numbers have

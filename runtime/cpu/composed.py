@@ -14,7 +14,7 @@ from runtime.parts.feed_forward import ExpertParts, FeedForwardParts
 from runtime.step import Step
 
 RELU: Mapping[str, Any] = {"relu": lambda x: mx.maximum(x, 0)}
-"""An activation that is no field of a column."""
+"""An activation that is not a field of a column."""
 
 
 def by_name(column: Any, others: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Drawn:
     logprobs: Logprobs | None = None
     """None where no row asked for them."""
     broken: mx.array | None = None
-    """bool [n, L], whether the logits were no numbers; None where that was not looked at (see Drawing)."""
+    """bool [n, L], whether the logits were not numbers; None where that was not looked at (see Drawing)."""
     assumed: Assumed | None = None
     """To be looked at again (`Drawing.checked`) once the tokens in front are known; None: nothing is."""
 

@@ -65,7 +65,7 @@ class Row:
     fault: ConstraintFault | None = None
     """Why the grammar cannot say what comes next."""
     broken: bool = False
-    """Nothing that was computed for it is to be kept: its logits were no numbers."""
+    """Nothing that was computed for it is to be kept: its logits were not numbers."""
     admitted_s: float = 0.0
     """When it got a place."""
     first_token_s: float = 0.0
@@ -207,7 +207,7 @@ class Row:
 
     def refuses(self, token: int) -> bool:
         """Did its grammar fail because it forbids this token while it allows others? Such a token can only
-        have been drawn from logits that are no numbers.
+        have been drawn from logits that are not numbers.
         """
         if self.matcher is None or self.fault is not None:
             return False

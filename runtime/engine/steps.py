@@ -216,7 +216,7 @@ class Steps:
 
     def _decode(self, here: Round | Desk) -> list[Drawn]:
         """Feed every decoding row, or those whose turn it is, its newest token and draw the next, waiting
-        only where that is necessary. here: the desk if the step is no round.
+        only where that is necessary. here: the desk if the step is not a round.
         """
         if self._flight.holds(self._turn()):
             self.read_back()
@@ -356,7 +356,7 @@ class Steps:
         return reason is not None
 
     def _break(self, row: Row, tokens: int) -> bool:
-        """End a row whose logits after so many tokens are no numbers."""
+        """End a row whose logits after so many tokens are not numbers."""
         row.stream.put(NotNumbers(tokens, str(self._model.dtype).rpartition(".")[2]))
         row.broken = True
         return True

@@ -6,8 +6,8 @@ values.
 
 Whoever waits for this thread is told when it will not answer. An error of a closure goes to whoever posted
 it, an error of `work` to `failed`, and the thread lives on. Where it cannot (`failed` raises as well, or
-`work` something that is no Exception), it ends: what was posted and has not run is refused, `ended` is told
-why, and whoever comes later gets ThreadEnded at once.
+`work` something that is not an Exception), it ends: what was posted and has not run is refused, `ended` is
+told why, and whoever comes later gets ThreadEnded at once.
 """
 
 import atexit

@@ -94,7 +94,9 @@ def whole_config(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_no_window(raw: Mapping[str, Any], layout: tuple[LayerSpec, ...]) -> None:
-    """An explicit null is no window, and layers that have one have the family's: transformers refuses it."""
+    """An explicit null is not a window, and layers that have one have the family's: transformers refuses
+    it.
+    """
     said = one_spelling(text_config(raw))
     if said.get("sliding_window", 0) is None and any(isinstance(spec, Rotating) for spec in layout):
         raise UnsupportedModel("config.json: sliding_window is null, and some of the layers have a window")

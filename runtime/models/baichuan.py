@@ -52,7 +52,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     shape, layers = read_shape(own), layer_count(fields)
     second = fields.raw.get("z_loss_weight") is not None or shape["vocab_size"] >= _WORDS
     if shape["tied"] and second:
-        fields.refuse("tie_word_embeddings", "false: a head that is normed is no table of embeddings")
+        fields.refuse("tie_word_embeddings", "false: a head that is normed is not a table of embeddings")
     rope = one_rope(own, shape) if rotates else None
     return Config(**shape, windows=(None,) * layers, ropes=(rope,) * layers, unit_head=second)
 

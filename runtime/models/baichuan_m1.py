@@ -62,7 +62,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     own = Fields({name: value for name, value in fields.raw.items() if name != "head_dim"})
     shape, layers = read_shape(own, max_position_embeddings=32768), layer_count(fields)
     if shape["tied"]:
-        fields.refuse("tie_word_embeddings", "false: a head that is normed is no table of embeddings")
+        fields.refuse("tie_word_embeddings", "false: a head that is normed is not a table of embeddings")
     heads = fields.count("num_swa_attention_heads", shape["heads"], high=4096)
     groups = key_heads(fields, heads, shape["kv_heads"], name="num_swa_key_value_heads")
     for name, count in (("num_attention_heads", shape["heads"]), ("num_swa_attention_heads", heads)):

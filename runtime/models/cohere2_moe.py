@@ -46,7 +46,7 @@ class Config(DecoderConfig):
     sparse: tuple[bool, ...]
     """Of each layer: its feed-forward is a mixture."""
     dense_size: int
-    """Size of the MLP in layers that are no mixtures."""
+    """Size of the MLP in layers that are not mixtures."""
     experts: int
     chosen: int
     """Experts asked per token."""

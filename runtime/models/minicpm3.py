@@ -50,7 +50,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _or_one(fields: Fields, name: str, default: float, unit: float) -> float:
-    """The field in this unit; a null is no multiplier."""
+    """The field in this unit; a null is not a multiplier."""
     if name in fields.raw and fields.raw[name] is None:
         return 1.0
     return fields.number(name, default, low=0.0) * unit

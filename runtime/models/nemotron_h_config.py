@@ -119,7 +119,7 @@ def _steps(fields: Fields) -> tuple[float, float]:
     """Other bounds than none have no one meaning: transformers does not look at them, published code does."""
     bounds = step_bounds(fields.raw)
     if bounds != (0.0, math.inf):
-        fields.refuse("time_step_limit", "0 to infinity, which is no limit")
+        fields.refuse("time_step_limit", "0 to infinity, which is not a limit")
     return bounds
 
 

@@ -13,7 +13,8 @@ from runtime.nn.layer import Layer
 from runtime.step import Step
 
 NEVER = -65504.0
-"""A logit of probability 0 that all types of floats have. Of two infinities the difference is no number."""
+"""A logit of probability 0 that all types of floats have. The difference of two infinities is not a
+number."""
 
 
 class Pruned(CausalLM):

@@ -155,7 +155,7 @@ def _end_of_text(fields: Fields) -> int:
     end = ends[0] if isinstance(ends, list) and ends else ends
     if type(end) is not int or end < 0:
         raise UnsupportedModel(
-            "config.json: eos_token_id is no id, and tables of n-grams begin anew behind an end of text"
+            "config.json: eos_token_id is not an id, and tables of n-grams begin anew behind an end of text"
         )
     return end
 

@@ -376,7 +376,7 @@ def _row(raw: Raw) -> Wrapper:
     row = WRAPPERS.get(str(raw.get("model_type")))
     if row is None:
         raise UnsupportedModel(
-            f"config.json: model_type is {shown(raw.get('model_type'))}, which is no wrapper's"
+            f"config.json: model_type is {shown(raw.get('model_type'))}, which is not a wrapper's"
         )
     return row
 

@@ -117,7 +117,7 @@ class Adapter:
             return [problem]
         part = self._part(module, head)
         if part is None:
-            return [f"{name} is no matrix that takes a pair; {FUSE}"]
+            return [f"{name} is not a matrix that takes a pair; {FUSE}"]
         problem = _misfit(name, part.kind, logical_shape(module), pair)
         if part.up is not None:
             problem = f"{name} is one module with another that has a pair"

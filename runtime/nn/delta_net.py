@@ -47,7 +47,8 @@ class DeltaSpec:
     def __post_init__(self) -> None:
         if self.value_heads % self.key_heads:
             raise UnsupportedModel(
-                f"{self.value_heads} value heads of a delta net are no multiple of {self.key_heads} key heads"
+                f"{self.value_heads} value heads of a delta net are not a multiple of {self.key_heads} key "
+                "heads"
             )
 
     @property

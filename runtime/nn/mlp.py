@@ -53,7 +53,7 @@ class GatedMLP(Module):
         return linear(self.down_proj, ops.table.clipped_gate(gate, up, *self._clip), step)
 
     def parts(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
-        """See `sublayer.added`. Kernels clip no gate of what is no expert."""
+        """See `sublayer.added`. Kernels clip no gate of what is not an expert."""
         if self._clip is not None:
             return None
         opening = self.gate_proj, self.up_proj

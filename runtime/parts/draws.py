@@ -76,4 +76,4 @@ class NextTokens(NamedTuple):
     tokens: mx.array
     """int32 [n, L]."""
     broken: mx.array | None
-    """bool [n, L], whether one was drawn from logits that are no numbers; None where nobody looked."""
+    """bool [n, L], whether one was drawn from logits that are not numbers; None where nobody looked."""

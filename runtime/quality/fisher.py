@@ -58,7 +58,7 @@ def even(shape: Sequence[int]) -> Moments:
 def moments(
     model: LoadedModel, texts: Sequence[Sequence[int]], advance: Callable[[int], None] = lambda _: None
 ) -> dict[str, tuple[Moments, ...]]:
-    """By the names of modules; those not in it were not seen, or had gradients that are no numbers. advance:
+    """By the names of modules; those not in it were not seen, or had gradients that are not numbers. advance:
     told the tokens done.
 
     Raises ValueError or RuntimeError, as MLX does, where an operation has no gradient.

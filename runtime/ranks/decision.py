@@ -73,13 +73,13 @@ class Decision:
 
     @classmethod
     def from_bytes(cls, said: bytes) -> "Decision":
-        """ValueError for what is none."""
+        """ValueError for what is not one."""
         try:
             deeds, told, ends = json.loads(said.decode())
             forward = told and _forward(*told)
             return cls(tuple(map(tuple, deeds)), forward, bool(ends))
         except (TypeError, IndexError) as error:
-            raise ValueError(f"this is no decision: {said[:80]!r}") from error
+            raise ValueError(f"this is not a decision: {said[:80]!r}") from error
 
 
 _told = attrgetter("starts", "counts", "first", "long", "adapters", "memory", "kept_only", "source")

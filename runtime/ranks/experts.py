@@ -21,7 +21,7 @@ def split_asked(module: Any, _memory: LayerSpec | None, shard: Shard) -> Split:
     experts = module[name]
     count = vars(experts)["_experts"]
     if count % shard.count:
-        raise CannotCut(f"{count} experts are no multiple of {shard.count}")
+        raise CannotCut(f"{count} experts are not a multiple of {shard.count}")
     own = shard.index * count // shard.count, (shard.index + 1) * count // shard.count
     stacks = [path for path, child in experts.items() if type(child) in STACKS]
     pieces = {f"{name}.{path}": Piece("each", (own,), count) for path in stacks}

@@ -27,7 +27,7 @@ class Shard:
     def heads(self, heads: int) -> Range:
         """Its heads. CannotCut where they are not as many for each."""
         if heads % self.count:
-            raise CannotCut(f"{heads} heads are no multiple of {self.count}")
+            raise CannotCut(f"{heads} heads are not a multiple of {self.count}")
         own = heads // self.count
         return self.index * own, (self.index + 1) * own
 

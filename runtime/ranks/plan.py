@@ -206,7 +206,7 @@ class Plan:
             plan = cls(said["architecture"], said["layers"], said["shards"], shares, said["reading"])
             plan.check_order()
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-            raise CannotCut(f"this is no plan: {error!r}") from error
+            raise CannotCut(f"this is not a plan: {error!r}") from error
         return plan
 
     def check_order(self) -> None:
@@ -220,10 +220,10 @@ class Plan:
         for rank, (start, stop) in enumerate(ranges):
             starts = at if rank % self.shards == 0 else ranges[rank - 1][0]
             if (start, self.shares[rank].shard) != (starts, rank % self.shards) or stop <= starts:
-                raise CannotCut(f"this is no plan: the share of rank {rank} is out of order")
+                raise CannotCut(f"this is not a plan: the share of rank {rank} is out of order")
             at = stop
         if at != layers or self.ranks % self.shards:
-            raise CannotCut(f"this is no plan: its shares end at layer {at} of {layers}")
+            raise CannotCut(f"this is not a plan: its shares end at layer {at} of {layers}")
 
 
 def _share(*, reads: Sequence[int], **said: Any) -> Share:
@@ -238,7 +238,7 @@ def decide(parts: Parts, hosts: Sequence[Host]) -> Plan:
     too few layers for so many stages. Whether a host has room is for `Plan.check_room` to say.
     """
     if not hosts or len(hosts) % parts.shards:
-        raise CannotCut(f"{len(hosts)} ranks are no multiple of {parts.shards} shards")
+        raise CannotCut(f"{len(hosts)} ranks are not a multiple of {parts.shards} shards")
     groups = [hosts[i : i + parts.shards] for i in range(0, len(hosts), parts.shards)]
     rooms, encoder = _rooms(groups), parts.encoder
     edges = _edges(parts, rooms, [0] * len(rooms))

@@ -39,7 +39,7 @@ class Slice:
 
     @classmethod
     def parse(cls, said: object, headers: Headers) -> Self:
-        """What `said` gave, of another machine. CannotCut for what is no slice of these tensors."""
+        """What `said` gave, of another machine. CannotCut for what is not a slice of these tensors."""
         match said:
             case [str(tensor), int(axis), [*ranges]] if tensor in headers:
                 found = cls(tensor, axis, tuple(map(_range, ranges)))
@@ -47,7 +47,7 @@ class Slice:
                     return found
             case _:
                 pass
-        raise CannotCut(f"{said!r:.200} is no slice of a tensor that there is")
+        raise CannotCut(f"{said!r:.200} is not a slice of a tensor of this model")
 
     def said(self) -> list[Any]:
         """As JSON."""
@@ -182,4 +182,4 @@ def _range(said: object) -> Range:
         case [int(start), int(stop)]:
             return start, stop
         case _:
-            raise CannotCut(f"{said!r:.200} is no range")
+            raise CannotCut(f"{said!r:.200} is not a range")

@@ -156,7 +156,7 @@ def _norms(module: Any, by: _Heads) -> dict[str, Piece]:
 
 
 def _beside(module: Any, by: _Heads) -> dict[str, Piece]:
-    """Of arrays that are no matrix."""
+    """Of arrays that are not matrices."""
     channels = scaled([by.own], by.size)
     pieces = {name: Piece("stack", (by.own,), by.heads) for name in BY_HEAD if name in module}
     pieces |= {name: Piece("stack", channels, by.heads * by.size) for name in BY_CHANNEL if name in module}

@@ -35,7 +35,7 @@ class Stream:
             vars(self._trunk)["note"] = self.note
 
     def note(self, layer: int, state: mx.array, step: Step) -> None:
-        """In place of the trunk's own: what passes by layers of other ranks is no state of theirs."""
+        """In place of the trunk's own: what passes by layers of other ranks is not a state of theirs."""
         if self._trunk is not None and (self._start <= layer < self._stop or layer == self._last):
             Taps.note(self._trunk, layer, state, step)
 

@@ -7,7 +7,7 @@ that place. Where it falls, the token comes from max(p - q, 0): so every token h
 The two draws at a place use noise of their own streams, independent of the noise the draft was drawn with.
 Noise at a place behind the first fallen draft has decided nothing, so the next round may use it again.
 
-A drafter that is broken, whose odds are no numbers, has its drafts taken for certain, too: whatever it says,
+A drafter that is broken, whose odds are not numbers, has its drafts taken for certain, too: whatever it says,
 the row's tokens have the odds p.
 
 Arrays: B rows, T places of a block, the first T - 1 of them with a draft, V vocabulary.

@@ -97,7 +97,7 @@ class Desk:
         return Outlook(len(ids), decision, {name: grades[name] for name in names})
 
     def pauses(self, rows: int, *, shared: bool) -> bool:
-        """Is this step of so many rows part of a pause? Then nobody is asked, and it is no round. To be
+        """Is this step of so many rows part of a pause? Then nobody is asked, and it is not a round. To be
         called once per step. shared: as in `round`.
         """
         if rows != self._pausing_rows:
@@ -201,7 +201,7 @@ class Desk:
             self._learners.of(rows).decide(grades, most, behind)
 
     def keep(self, step: Step, hidden: mx.array | None, kept: Sequence[int]) -> None:
-        """As `Round.keep`, for a step that is no round: where a prompt is read, or in a pause."""
+        """As `Round.keep`, for a step that is not a round: where a prompt is read, or in a pause."""
         self._memory.commit(step, kept)
         self._standby.observe(step, hidden, kept)
 

@@ -22,7 +22,7 @@ from runtime.parts.draws import GuessParams, NextTokens
 from runtime.step import Step
 
 _IN_PARTS = "_in_parts"
-"""Noted beside a network's first layer: its layers are no whole run."""
+"""Noted beside a network's first layer: its layers are not one whole run."""
 
 
 def guess(kernels: Any) -> Callable[..., NextTokens | None]:

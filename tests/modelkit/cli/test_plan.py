@@ -110,7 +110,7 @@ def test_layers_of_an_encoder_have_a_column() -> None:
     [
         ((), "give the machines"),
         (("--ranks", "9"), "too few for 9 stages"),
-        (("--ranks", "3", "--shards", "2"), "no multiple of 2 shards"),
+        (("--ranks", "3", "--shards", "2"), "not a multiple of 2 shards"),
     ],
 )
 def test_what_cannot_be_is_refused(modelkit: Run, story: str, arguments: tuple[str, ...], said: str) -> None:

@@ -225,8 +225,8 @@ def test_layers_that_a_format_cannot_hold_are_named() -> None:
     layout = [Full(2, 64), Rotating(1, 48, window=9, value_dim=32), Full(1, 96, 24), RECURRENT]
     assert misfits(layout, None) == misfits(layout, "f16") == []
     assert misfits(layout, "q8") == [
-        "layer 1 (rotating) has keys of 48 elements, which is no multiple of 32",
-        "layer 2 (full) has values of 24 elements, which is no multiple of 32",
+        "layer 1 (rotating) has keys of 48 elements, which is not a multiple of 32",
+        "layer 2 (full) has values of 24 elements, which is not a multiple of 32",
     ]
 
 

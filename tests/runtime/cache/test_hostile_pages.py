@@ -81,7 +81,7 @@ HOSTILE = {
     "a part that is missing": lambda h, b: ({k: v for k, v in h.items() if k != "3.1"}, b[: -2 * 3 * 8 * 4]),
     "no metadata": lambda h, b: ({k: v for k, v in h.items() if k != "__metadata__"}, b),
     "other metadata": entry("__metadata__", format="somebody-else-1"),
-    "a header that is no object": lambda h, b: ([1, 2], b),
+    "a header that is not an object": lambda h, b: ([1, 2], b),
     "a header that is no JSON": lambda h, b: (b"{" * 50, b),
     "a header nested beyond reason": lambda h, b: (b"[" * 100_000, b),
     "a name twice": lambda h, b: (b'{"a": 1, "a": 2}', b),

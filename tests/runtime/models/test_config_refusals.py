@@ -88,7 +88,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("qwen4_exp", {"indexer_head_dim": 4}, "at least the 8 elements"),
     ("qwen4_exp", {"ple_layer_ids": [4]}, "linear_attention alone"),
     ("qwen4_exp", {"ple_embed_dim": 36}, "a multiple of the 8 heads"),
-    ("qwen4_exp", {"eos_token_id": None}, "eos_token_id is no id"),
+    ("qwen4_exp", {"eos_token_id": None}, "eos_token_id is not an id"),
     ("mistral_large4", {"text_config": {"kv_source_layers": [0, 0, 0, 0, 1, 5]}}, "kv_source_layers"),
     ("mistral_large4", {"text_config": {"q_lora_rank": 8}}, "q_lora_rank is 8"),
     ("kolibri1", {"sliding_window": None}, "sliding_window is None"),

@@ -30,7 +30,7 @@ def _pair(width: int, out: int, magnitude: int | None = None) -> LowRank:
     [
         ("model.layers.9.self_attn.q_proj", 0, "belongs to no module"),
         (QUERIES, 8, "q_proj.lora_up has shape"),
-        ("model.norm", 0, "is no matrix"),
+        ("model.norm", 0, "is not a matrix"),
     ],
 )
 def test_a_pair_that_does_not_fit_the_whole_is_refused_by_every_rank(name: str, more: int, why: str) -> None:

@@ -205,14 +205,14 @@ def test_layers_stay_with_the_one_whose_choice_they_look_at() -> None:
 
 
 def test_sublayers_that_cannot_be_shared_are_named() -> None:
-    with pytest.raises(CannotCut, match=r"mixer \(Mamba2\): 8 heads are no multiple of 3"):
+    with pytest.raises(CannotCut, match=r"mixer \(Mamba2\): 8 heads are not a multiple of 3"):
         of_reference("mamba2", shards=3)
     (said,) = of_reference("diffllama", shards=2).whole
     assert "self_attn (DifferentialAttention): nobody says how its lambda_k1 is split" in said
     (said,) = of_reference("gear", shards=2).whole
     assert "self_attn (Mixer): nobody says how it is split" in said
     (said,) = of_reference("muse_spark_layers", shards=3).whole[-1:]
-    assert "experts are no multiple of 3" in said
+    assert "experts are not a multiple of 3" in said
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_convolved_keys_are_remembered_in_parts() -> None:
 
 def test_heads_that_do_not_divide_stay_whole() -> None:
     (said,) = of_reference("qwen3", shards=3).whole
-    assert "8 heads are no multiple of 3" in said or "4 heads are no multiple of 3" in said
+    assert "8 heads are not a multiple of 3" in said or "4 heads are not a multiple of 3" in said
 
 
 def test_the_documentation_counts_what_can_be_cut() -> None:

@@ -95,7 +95,7 @@ def test_more_stages_than_layers_are_refused() -> None:
 
 
 def test_hosts_that_are_no_multiple_of_shards_are_refused() -> None:
-    with pytest.raises(CannotCut, match="3 ranks are no multiple of 2"):
+    with pytest.raises(CannotCut, match="3 ranks are not a multiple of 2"):
         decide(parts(1, 1, 1, shards=2), hosts(9, 9, 9))
 
 
@@ -121,7 +121,7 @@ def test_the_digest_is_of_the_cuts_and_not_of_the_hosts() -> None:
     assert one.digest != decide(parts(1, 1, 1), hosts(90, 9)).digest
 
 
-def test_what_is_no_plan_is_refused() -> None:
+def test_what_is_not_a_plan_is_refused() -> None:
     said = decide(parts(1, 1, 1, 1), hosts(9, 9)).to_json()
     first, second = said["shares"]
     for shares in (
@@ -131,10 +131,10 @@ def test_what_is_no_plan_is_refused() -> None:
         [first, {**second, "start": 1}],
         [],
     ):
-        with pytest.raises(CannotCut, match="no plan"):
+        with pytest.raises(CannotCut, match="not a plan"):
             Plan.from_json({**said, "shares": shares})
     for bad in ({}, {**said, "shards": 0}, {**said, "shares": [{"host": "a"}]}):
-        with pytest.raises(CannotCut, match="no plan"):
+        with pytest.raises(CannotCut, match="not a plan"):
             Plan.from_json(bad)
 
 

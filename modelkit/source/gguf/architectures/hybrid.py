@@ -221,7 +221,7 @@ def _read_jamba(file: Reading) -> None:
         file.config[f"{name}_layer_period"], file.config[f"{name}_layer_offset"] = found
     inner, hidden = file.count("ssm.inner_size"), file.config["hidden_size"]
     if inner % hidden:
-        file.unsupported(f"`{file.full('ssm.inner_size')}` is {inner}, no multiple of {hidden}")
+        file.unsupported(f"`{file.full('ssm.inner_size')}` is {inner}, not a multiple of {hidden}")
     file.config |= {
         "mamba_d_conv": file.count("ssm.conv_kernel"),
         "mamba_d_state": file.count("ssm.state_size"),

@@ -171,7 +171,7 @@ def _read_mpt(file: Reading) -> None:
     }
     hidden, inner = file.count("embedding_length"), file.count("feed_forward_length")
     if inner % max(hidden, 1):
-        file.refuse(f"`{file.full('feed_forward_length')}` is {inner}, no multiple of {hidden}")
+        file.refuse(f"`{file.full('feed_forward_length')}` is {inner}, not a multiple of {hidden}")
     file.config["expansion_ratio"] = inner // max(hidden, 1)
 
 

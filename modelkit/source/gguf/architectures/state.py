@@ -178,7 +178,7 @@ def _read_second(file: Reading) -> None:
     heads, size = heads_of_state(file)
     inner, hidden = heads * size, file.config["hidden_size"]
     if inner % hidden:
-        file.unsupported(f"`{file.full('ssm.inner_size')}` is {inner}, no multiple of {hidden}")
+        file.unsupported(f"`{file.full('ssm.inner_size')}` is {inner}, not a multiple of {hidden}")
     file.config |= {"num_heads": heads, "head_dim": size, "expand": inner // hidden}
 
 
