@@ -10,9 +10,9 @@ import mlx.core as mx
 
 from runtime.cache.lanes import Kept
 from runtime.cpu.native.attend import form_of
-from runtime.cpu.native.pairs import paired
+from runtime.cpu.native.pairs import adapted_matrix_of
 from runtime.cpu.native.products import matrix_of
-from runtime.cpu.native.sublayers import norms_of, sharing
+from runtime.cpu.native.sublayers import joined_to_stream, norms_of
 from runtime.parts.attention import LatentAttentionParts
 
 ByHeads = Callable[[Any, mx.array, bool], mx.array]
@@ -30,14 +30,14 @@ def by_heads(kernels: Any, otherwise: ByHeads) -> ByHeads:
     return by_heads
 
 
-def latent(kernels: Any, kept: Kept, by: LatentAttentionParts, deck: Any = None) -> Any:
+def latent_attention_of(kernels: Any, kept: Kept, by: LatentAttentionParts, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to latents in such a memory; None where they have none."""
     stacks = by.to_latents, by.to_values
     if len(kept.codecs) != 1 or (deck is not None and any(deck.get(stack) for stack in stacks)):
         return None
     norms = norms_of(kernels, (by.norm, by.low_norm, by.key_norm, by.after))
-    matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]
-    widen = None if by.widen is None else paired(kernels, by.widen, deck)
+    matrices = [adapted_matrix_of(kernels, module, deck) for module in (*by.opening, by.close)]
+    widen = None if by.widen is None else adapted_matrix_of(kernels, by.widen, deck)
     of_heads = [matrix_of(kernels, stack) for stack in stacks]
     if None in (norms, *matrices, *of_heads) or (widen is None) != (by.widen is None):
         return None
@@ -51,4 +51,4 @@ def latent(kernels: Any, kept: Kept, by: LatentAttentionParts, deck: Any = None)
     part = kernels.latent(
         norm, opening, low_norm, widen, key_norm, *of_heads, attend, traditional, close, after
     )
-    return sharing(by, part)
+    return joined_to_stream(by, part)

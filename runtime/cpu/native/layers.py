@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from runtime.cpu.native.altup import bypassing, correcting, joining, of_copy, predicting
-from runtime.cpu.native.behind import becoming, hearing, laying
-from runtime.cpu.native.folds import folding
-from runtime.cpu.native.latent import latent
+from runtime.cpu.native.altup import active_of, correct_of, join_of, laurel_of, predict_of
+from runtime.cpu.native.appended import append_input_of, read_appended_of, update_appended_of
+from runtime.cpu.native.latent import latent_attention_of
 from runtime.cpu.native.pairs import members_of
+from runtime.cpu.native.recurrent import recurrence_of
 from runtime.cpu.native.sublayers import (
     Seen,
-    asking,
-    attending,
-    feeding,
-    gating,
+    attention_of,
+    feed_forward_of,
     memory_of,
-    multiplying,
+    mixture_of,
+    multiply_of,
+    per_layer_gate_of,
     table_of,
 )
 from runtime.cpu.native.watched import made_once
@@ -322,35 +322,35 @@ def _part(kernels: Any, said: Sublayer, kept: Iterator[Any], deck: Any) -> Any:
     """kept: of the memories of those that remember, in order."""
     match said:
         case AttentionParts():
-            return attending(kernels, next(kept), said, deck)
+            return attention_of(kernels, next(kept), said, deck)
         case LatentAttentionParts():
-            return latent(kernels, next(kept), said, deck)
+            return latent_attention_of(kernels, next(kept), said, deck)
         case RecurrentParts():
             next(kept)
-            return folding(kernels, said, deck)
+            return recurrence_of(kernels, said, deck)
         case FeedForwardParts():
-            return feeding(kernels, said, deck)
+            return feed_forward_of(kernels, said, deck)
         case MixtureParts():
-            return asking(kernels, said, deck)
+            return mixture_of(kernels, said, deck)
         case PerLayerGate():
             next(kept)
-            return gating(kernels, said, deck)
+            return per_layer_gate_of(kernels, said, deck)
         case Multiply():
-            return multiplying(kernels, said)
+            return multiply_of(kernels, said)
         case AppendInput():
             next(kept)
-            return laying(kernels, said)
+            return append_input_of(kernels, said)
         case UpdateAppended():
-            return becoming(kernels, _part(kernels, said.by, kept, deck))
+            return update_appended_of(kernels, _part(kernels, said.by, kept, deck))
         case ReadAppended():
-            return hearing(kernels, said, _part(kernels, said.by, kept, deck), deck)
+            return read_appended_of(kernels, said, _part(kernels, said.by, kept, deck), deck)
         case AltUpPredict():
-            return predicting(kernels, said, deck)
+            return predict_of(kernels, said, deck)
         case AltUpCorrect():
-            return correcting(kernels, said, deck)
+            return correct_of(kernels, said, deck)
         case LaurelParts():
-            return bypassing(kernels, said, deck)
+            return laurel_of(kernels, said, deck)
         case AltUpActive():
-            return of_copy(kernels, _part(kernels, said.by, kept, deck), said.streams)
+            return active_of(kernels, _part(kernels, said.by, kept, deck), said.streams)
         case AltUpJoin():
-            return joining(kernels, _part(kernels, said.by, kept, deck), said.streams)
+            return join_of(kernels, _part(kernels, said.by, kept, deck), said.streams)

@@ -31,7 +31,7 @@ def adding(kernels: Any, otherwise: AddPairs) -> AddPairs:
     return add_pairs
 
 
-def paired(kernels: Any, module: Any, deck: Any) -> Any:
+def adapted_matrix_of(kernels: Any, module: Any, deck: Any) -> Any:
     """The kernels' view of a module's weights with what the deck's adapters add behind it; None where they
     have none. deck None: of the weights alone.
     """

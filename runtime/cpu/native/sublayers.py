@@ -3,7 +3,8 @@
 For float32 activations, matrices that `products` has a kernel for and norms with float32 weights. What the
 weights say is checked once and kept beside a module, or beside the memory that is attended to (`watched`).
 
-deck: the adapters that rows may have, so that their pairs go along with matrices (`pairs.paired`); or None.
+deck: the adapters that rows may have, so that their pairs go along with matrices (`pairs.adapted_matrix_of`);
+or None.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from runtime.cpu.composed import RELU, Composed, by_name
 from runtime.cpu.native.activations import KINDS, bend_of
 from runtime.cpu.native.attend import form_of
 from runtime.cpu.native.experts import MOST_ASKED, block_of
-from runtime.cpu.native.pairs import paired
+from runtime.cpu.native.pairs import adapted_matrix_of
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.native.route import routing_of
@@ -99,7 +100,9 @@ def low_of(
     kernels: Any, low: Sequence[tuple[Any, Any] | None], deck: Any
 ) -> list[tuple[Any, ...] | None] | None:
     """The kernels' view of what is added to products; None where they have none of some of it."""
-    found = [None if one is None else tuple(paired(kernels, each, deck) for each in one) for one in low]
+    found = [
+        None if one is None else tuple(adapted_matrix_of(kernels, each, deck) for each in one) for one in low
+    ]
     return None if any(one is not None and None in one for one in found) else found
 
 
@@ -110,23 +113,24 @@ def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., 
         return otherwise(x, by) if chain is None or x.dtype != mx.float32 else chain(x)[0]
 
     def make(by: FeedForwardParts) -> Any:
-        part = feeding(kernels, by)
+        part = feed_forward_of(kernels, by)
         return None if part is None else kernels.Chain([part])
 
     return feed_forward
 
 
-def feeding(kernels: Any, by: FeedForwardParts, deck: Any = None) -> Any:
+def feed_forward_of(kernels: Any, by: FeedForwardParts, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that feeds forward; None where they have none."""
     norms, inner = norms_of(kernels, (by.norm, by.after)), _inner(kernels, by, deck)
     if norms is None or inner is None:
         return None
-    return sharing(by, kernels.feed_forward(norms[0], inner, norms[1]))
+    return joined_to_stream(by, kernels.feed_forward(norms[0], inner, norms[1]))
 
 
-def sharing(
+def joined_to_stream(
     by: AttentionParts | LatentAttentionParts | RecurrentParts | FeedForwardParts | MixtureParts, part: Any
 ) -> Any:
+    """The kernels' view of a sublayer, told how its answer comes to the residual stream."""
     part.share, part.beside = by.share, by.beside
     if by.sums is not None:
         part.sum_by(by.sums)
@@ -135,7 +139,7 @@ def sharing(
 
 def _inner(kernels: Any, by: FeedForwardParts, deck: Any) -> Any:
     """But for the norms."""
-    matrices = [paired(kernels, module, deck) for module in (*by.opening, by.down)]
+    matrices = [adapted_matrix_of(kernels, module, deck) for module in (*by.opening, by.down)]
     low = low_of(kernels, by.low, deck)
     if None in matrices or low is None:
         return None
@@ -147,16 +151,16 @@ def _inner(kernels: Any, by: FeedForwardParts, deck: Any) -> Any:
     return kernels.Feeding(opening, by.halves, act, down, by.gate_scale, bend, by.cut, low)
 
 
-def asking(kernels: Any, by: MixtureParts, deck: Any = None) -> Any:
+def mixture_of(kernels: Any, by: MixtureParts, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that asks experts; None where they have none."""
     norms = norms_of(kernels, (by.norm, by.after, by.answered, *_norms_of_shared(by)))
     if deck is not None and any(deck.get(stack) for stack in (*by.experts.opening, by.experts.down)):
         return None
-    router, experts = paired(kernels, by.router, deck), block_of(kernels, by.experts)
+    router, experts = adapted_matrix_of(kernels, by.router, deck), block_of(kernels, by.experts)
     if norms is None or router is None or experts is None or by.routing.each > MOST_ASKED:
         return None
     shared = None if by.shared is None else _inner(kernels, by.shared, deck)
-    gate = None if by.gate is None else paired(kernels, by.gate, deck)
+    gate = None if by.gate is None else adapted_matrix_of(kernels, by.gate, deck)
     if (shared is None) != (by.shared is None) or (gate is None) != (by.gate is None):
         return None
     reading = None
@@ -166,7 +170,7 @@ def asking(kernels: Any, by: MixtureParts, deck: Any = None) -> Any:
         reading = kernels.Norm(False, by.reading.by, None, by.reading.eps), by.reading.times
     routing, (norm, after, *rest) = routing_of(kernels, by.routing), norms
     always = shared, gate, after, reading, *rest
-    return sharing(by, kernels.asking(norm, router, routing, *experts, *always, by.fed))
+    return joined_to_stream(by, kernels.asking(norm, router, routing, *experts, *always, by.fed))
 
 
 def _norms_of_shared(by: MixtureParts) -> tuple[Any, Any]:
@@ -190,19 +194,19 @@ def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any
         return otherwise(x, by, step, cache)
 
     def make(kept: Kept, by: AttentionParts) -> Any:
-        part = attending(kernels, kept, by)
+        part = attention_of(kernels, kept, by)
         return None if part is None else kernels.Chain([part])
 
     return attention
 
 
-def attending(kernels: Any, kept: Kept, by: AttentionParts, deck: Any = None) -> Any:
+def attention_of(kernels: Any, kept: Kept, by: AttentionParts, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to such a memory; None where they have none."""
     heads = by.heads
     attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, rope=heads.rope)
     norms = norms_of(kernels, (by.norm, by.after), by.norm_scale)
     of_heads = norms_of(kernels, (*(by.head_norms or (None, None)), by.value_norm))
-    matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]
+    matrices = [adapted_matrix_of(kernels, module, deck) for module in (*by.opening, by.close)]
     if by.sinks is not None and by.sinks.dtype != mx.float32:
         return None
     low = low_of(kernels, by.low, deck)
@@ -210,7 +214,7 @@ def attending(kernels: Any, kept: Kept, by: AttentionParts, deck: Any = None) ->
         return None
     assert norms is not None
     assert of_heads is not None
-    gate = None if by.gate is None else paired(kernels, by.gate.by, deck)
+    gate = None if by.gate is None else adapted_matrix_of(kernels, by.gate.by, deck)
     if by.gate is not None and gate is None:
         return None
     *opening, close = matrices
@@ -221,19 +225,19 @@ def attending(kernels: Any, kept: Kept, by: AttentionParts, deck: Any = None) ->
     part = kernels.attention(
         norms[0], opening, made, attend, by.sinks, by.reads, close, norms[1], *gated, low
     )
-    return sharing(by, part)
+    return joined_to_stream(by, part)
 
 
-def gating(kernels: Any, by: PerLayerGate, deck: Any = None) -> Any:
+def per_layer_gate_of(kernels: Any, by: PerLayerGate, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that is gated by what a step brings; None where they have none."""
     norms = norms_of(kernels, (by.after,))
-    opening, close = paired(kernels, by.open, deck), paired(kernels, by.close, deck)
+    opening, close = adapted_matrix_of(kernels, by.open, deck), adapted_matrix_of(kernels, by.close, deck)
     if norms is None or opening is None or close is None:
         return None
     return kernels.bringing(opening, KINDS[by.activation], by.place, close, norms[0])
 
 
-def multiplying(kernels: Any, by: Multiply) -> Any:
+def multiply_of(kernels: Any, by: Multiply) -> Any:
     return kernels.times(by.by, by.width) if by.by.dtype == mx.float32 else None
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cpu.native.activations import KINDS
-from runtime.cpu.native.pairs import paired
+from runtime.cpu.native.pairs import adapted_matrix_of
 from runtime.cpu.native.scans import (
     MOST_KEYS,
     MOST_STATES,
@@ -17,15 +17,15 @@ from runtime.cpu.native.scans import (
     rates_of,
     weight_of,
 )
-from runtime.cpu.native.sublayers import norms_of, sharing
+from runtime.cpu.native.sublayers import joined_to_stream, norms_of
 from runtime.parts.recurrent import RecurrentParts
 
 
-def folding(kernels: Any, by: RecurrentParts, deck: Any = None) -> Any:
-    """The kernels' view of a sublayer that folds; None where they have none. deck: see `pairs.paired`."""
+def recurrence_of(kernels: Any, by: RecurrentParts, deck: Any = None) -> Any:
+    """The kernels' view of a sublayer that folds; None where they have none. deck: as in `sublayers`."""
     norms = norms_of(kernels, (by.norm, by.after), by.norm_scale)
-    matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]
-    widen = [None if module is None else paired(kernels, module, deck) for module in by.widen]
+    matrices = [adapted_matrix_of(kernels, module, deck) for module in (*by.opening, by.close)]
+    widen = [None if module is None else adapted_matrix_of(kernels, module, deck) for module in by.widen]
     if any(one is None and module is not None for one, module in zip(widen, by.widen, strict=True)):
         return None
     if norms is None or None in matrices or by.conv.weight.shape[1] > MOST_TAPS:
@@ -35,13 +35,13 @@ def folding(kernels: Any, by: RecurrentParts, deck: Any = None) -> Any:
     *opening, close = matrices
     filters = kept_of(by.conv, filters_of, by.conv.weight, by.conv.get("bias"))
     if by.kind == "conv":
-        return sharing(by, kernels.short_conv(norms[0], opening[0], *filters, close, norms[1]))
+        return joined_to_stream(by, kernels.short_conv(norms[0], opening[0], *filters, close, norms[1]))
     rule, gated = _rule(kernels, by, deck), by.gated_norm
     if rule is None or (gated is not None and gated.groups > 1 and gated.weight.size < _answers(by)):
         return None  # heads share a weight of several groups
     opened = norms[0], opening, by.scales, *filters
     part = kernels.folding(*opened, rule, *_gating(by), close, norms[1], KINDS[by.activation], widen)
-    return sharing(by, part)
+    return joined_to_stream(by, part)
 
 
 def _rule(kernels: Any, by: RecurrentParts, deck: Any) -> Any:
@@ -65,7 +65,7 @@ def _rule(kernels: Any, by: RecurrentParts, deck: Any) -> Any:
 def _selective(kernels: Any, by: RecurrentParts, deck: Any) -> Any:
     module, makes = by.rule, by.sizes
     norms = norms_of(kernels, makes.norms)
-    opening, widen = (paired(kernels, one, deck) for one in (makes.open, makes.widen))
+    opening, widen = (adapted_matrix_of(kernels, one, deck) for one in (makes.open, makes.widen))
     if norms is None or opening is None or widen is None or module.A_log.shape[1] > MOST_STATES:
         return None
     rates, skip = kept_of(module, rates_by_state, module.A_log, module.D)

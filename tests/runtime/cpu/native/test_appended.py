@@ -1,4 +1,4 @@
-"""What lies behind a stream for a while, as sublayers of one node have it; whole layers are in
+"""What is appended to a stream for a while, as sublayers of one node have it; whole layers are in
 `test_whole_layers`.
 """
 
