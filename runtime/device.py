@@ -97,7 +97,7 @@ def give_back() -> None:
     weights: macOS compresses what was not used for a while, and the next answer waits for it. It is not all
     that may be held: machines whose whole memory is wired have panicked.
     """
-    if not streams.stranded():
+    if not streams.is_stuck():
         _clear_cache()
     host.trim()
     if _kind() == "metal":

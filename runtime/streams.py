@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 _free: list[mx.Stream] = []
 _guard = threading.Lock()
-_stranded = False
+_stuck = False
 _ENDS_WITHIN_S = 1.0
 _ending: list[tuple[int, float]] = []
 """Threads that have computed and are about to end, by the system's number, and since when."""
@@ -58,18 +58,18 @@ def _await_ends() -> None:
 atexit.register(_await_ends)
 
 
-def strand() -> None:
+def mark_stuck() -> None:
     """MLX waits for a machine that never answers, and so would whoever asks it to put something in order."""
-    global _stranded
-    _stranded = True
+    global _stuck
+    _stuck = True
 
 
-def stranded() -> bool:
-    return _stranded
+def is_stuck() -> bool:
+    return _stuck
 
 
 @contextmanager
-def handed_on() -> Generator[Callable[[], None]]:
+def reused_streams() -> Generator[Callable[[], None]]:
     """What a thread calls that will compute on a processor until the end of the block, and then never again.
     What it made and has not evaluated must not leave the block. Raises Forked.
     """
@@ -87,7 +87,7 @@ def handed_on() -> Generator[Callable[[], None]]:
     try:
         yield take
     finally:
-        if not _stranded:  # one that waits for a lost machine would never be synchronous
+        if not _stuck:  # one that waits for a lost machine would never be synchronous
             for stream in taken:
                 mx.synchronize(stream)
             with _guard:
@@ -96,10 +96,10 @@ def handed_on() -> Generator[Callable[[], None]]:
 
 
 @contextmanager
-def taken() -> Generator[None]:
-    """`handed_on` for the calling thread alone. One that computes on a GPU has what MLX gives it."""
+def reused_stream() -> Generator[None]:
+    """`reused_streams` for the calling thread alone. One that computes on a GPU has what MLX gives it."""
     try:
-        with handed_on() as take:
+        with reused_streams() as take:
             if on_processor():
                 take()
             yield
@@ -117,7 +117,7 @@ def on_own_thread(function: Callable[[], T]) -> T:
     outcome: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
 
     def run() -> None:
-        with taken():
+        with reused_stream():
             try:
                 outcome.put((function(),))
             except BaseException as error:  # noqa: BLE001 -- raised again by whoever asked

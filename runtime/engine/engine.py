@@ -184,7 +184,7 @@ class Engine:
 
     def _ended(self, reason: BaseException | None) -> None:
         if not self._loop.end_all(reason):
-            self._thread.strand()
+            self._thread.mark_stuck()
 
     def _abandon(self, error: Exception) -> None:
         """The engine's thread waits for another machine, and would for ever. Called on another thread."""

@@ -62,7 +62,7 @@ class MlxThread:
         self._reason: BaseException | None = None
         self._turning_s: float | None = None
         self._asked: Refuse | None = None
-        self._stranded = False
+        self._stuck = False
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="modelkit-mlx", daemon=True)
         self._thread.start()
@@ -136,12 +136,12 @@ class MlxThread:
             self._thread.join()
             atexit.unregister(self.close)
 
-    def strand(self) -> None:
+    def mark_stuck(self) -> None:
         """What is in flight waits for a machine that never answers: end without it. Whoever knows that has to
         end the process without MLX as well, which would wait.
         """
-        self._stranded = True
-        streams.strand()
+        self._stuck = True
+        streams.mark_stuck()
 
     def abandon(self, reason: Exception) -> None:
         """From another thread, where this one is known to wait for something that never comes: it runs no
@@ -151,7 +151,7 @@ class MlxThread:
             if self._over:
                 return
             self._over, self._reason = True, reason
-        self.strand()
+        self.mark_stuck()
         with self._lock:
             left = [refused for _, refused in self._inbox]
             self._inbox.clear()
@@ -168,7 +168,7 @@ class MlxThread:
         return ended
 
     def _run(self) -> None:
-        with streams.taken():
+        with streams.reused_stream():
             try:
                 self._serve()
             except BaseException as error:  # noqa: BLE001 -- whoever waits or comes later is told
@@ -220,7 +220,7 @@ class MlxThread:
             finally:
                 # MLX keeps a worker for each stream of this thread; one that outlives us aborts the process
                 # at exit.
-                if not self._stranded:
+                if not self._stuck:
                     mx.synchronize()
                     mx.clear_streams()
 

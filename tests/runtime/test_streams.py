@@ -32,7 +32,7 @@ def on_a_thread_of_its_own() -> None:
 
 
 def in_a_pool() -> None:
-    with streams.handed_on() as take, ThreadPoolExecutor(3, initializer=take) as pool:
+    with streams.reused_streams() as take, ThreadPoolExecutor(3, initializer=take) as pool:
         assert list(pool.map(lambda _: compute(), range(9))) == [RIGHT] * 9
 
 
@@ -49,7 +49,7 @@ def test_no_thread_of_the_system_is_left(work: Callable[[], None]) -> None:
 
 
 def test_threads_at_the_same_time_have_streams_of_their_own() -> None:
-    with streams.handed_on() as take:
+    with streams.reused_streams() as take:
         found: list[str] = []
 
         def begin() -> None:
@@ -63,11 +63,11 @@ def test_threads_at_the_same_time_have_streams_of_their_own() -> None:
 
 
 def test_a_stream_that_waits_for_ever_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_stranded", True)
+    monkeypatch.setattr(streams, "_stuck", True)
     monkeypatch.setattr(mx, "synchronize", lambda *_: pytest.fail("this would hang"))
     kept: list[mx.Stream] = []
     monkeypatch.setattr(streams, "_free", kept)
-    with ThreadPoolExecutor(1) as pool, streams.handed_on() as take:
+    with ThreadPoolExecutor(1) as pool, streams.reused_streams() as take:
         pool.submit(take).result()
     assert kept == []
 

@@ -10,7 +10,7 @@ from modelkit.pack.planning.planned import Output, PlannedFile
 from modelkit.pack.writing.reader import Reader
 from modelkit.pack.writing.transform import release_memory, transform
 from modelkit.pack.writing.write import header_of, write_file
-from runtime.streams import handed_on
+from runtime.streams import reused_streams
 from runtime.weights import DTYPES
 
 
@@ -18,7 +18,7 @@ def read_arrays(part: Part) -> dict[str, mx.array]:
     """The tensors that `create` would write, by name. Raises SourceError as it would."""
     found: dict[str, mx.array] = {}
     try:
-        with Reader(part.source.inventory.weights) as reader, handed_on() as take:
+        with Reader(part.source.inventory.weights) as reader, reused_streams() as take:
             for file in part.plan.files:
                 collector = _Collector(file)
                 write_file(file, collector, reader, transform, begins=take)

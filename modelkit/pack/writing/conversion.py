@@ -162,7 +162,7 @@ def _written(part: Part, new: Transaction, reader: Reader, advance: Advance) -> 
     """The converted weight files by path."""
     from modelkit.pack.writing.reach import Reach  # these load MLX
     from modelkit.pack.writing.transform import measure, release_memory, transform
-    from runtime.streams import handed_on
+    from runtime.streams import reused_streams
 
     fusion = part.fused.load() if part.fused else None
     blobs: dict[str, Blob] = {}
@@ -171,7 +171,7 @@ def _written(part: Part, new: Transaction, reader: Reader, advance: Advance) -> 
             for planned, block in (one for file in part.plan.files for one in blocks_of(file)):
                 if fusion.to_measure(block):
                     measure(planned, block, reader, fusion)
-        with handed_on() as take:
+        with reused_streams() as take:
             for file in part.plan.files:
                 reach = Reach()
                 change = partial(transform, fusion=fusion, reach=reach)

@@ -66,7 +66,7 @@ class Loading:
             raise _BrokenOff
 
     def _run(self) -> None:
-        with streams.taken():
+        with streams.reused_stream():
             self._load()
 
     def _load(self) -> None:
