@@ -6,7 +6,7 @@ RuntimeFault
 ├── UnsupportedModel   nothing here runs this config, or a field of it has a value we know to be wrong
 ├── WeightMismatch     tensors missing, surplus or misshapen
 ├── TooLarge           weights would take more memory than there is
-├── Cramped            a limit on the process's addresses or threads leaves no room to compute in
+├── ProcessLimit            a limit on the process's addresses or threads leaves no room to compute in
 ├── CannotCut          this model cannot be cut among so many machines
 ├── BadTokenIds        an id outside the vocabulary
 ├── QueueFull          as many requests wait as may
@@ -67,7 +67,7 @@ class TooLarge(RuntimeFault):
         self.available_bytes = available_bytes
 
 
-class Cramped(RuntimeFault):
+class ProcessLimit(RuntimeFault):
     """MLX and OpenBLAS would not get the addresses or the threads that they need. They then wait for ever, or
     end the process in words of their own.
     """

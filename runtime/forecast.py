@@ -17,7 +17,7 @@ from runtime.models.architecture import Described, describe
 from runtime.nn.ordered import set_apart
 from runtime.records import dataclass
 from runtime.streams import on_own_thread
-from runtime.weights import DTYPES, misread, unread
+from runtime.weights import DTYPES, dtype_problems, width_problems
 
 
 def check_weights(
@@ -32,7 +32,7 @@ def check_weights(
     shapes. Nothing is allocated or read. Raises UnsupportedModel when the config itself cannot be run.
     """
     described = describe(config)
-    odd = unread(tensors)
+    odd = dtype_problems(tensors)
     if odd:
         return odd
 
@@ -44,7 +44,7 @@ def check_weights(
             network, _ = fit_network(described, config, opened)
         except WeightMismatch as mismatch:
             return mismatch.problems
-        return misread(network, widths or {})
+        return width_problems(network, widths or {})
 
     return on_own_thread(problems)
 
@@ -76,7 +76,7 @@ def foresee(
     read. Raises WeightMismatch, UnsupportedModel.
     """
     described = describe(config)
-    odd = unread(tensors)
+    odd = dtype_problems(tensors)
     if odd:
         raise WeightMismatch(odd)
 

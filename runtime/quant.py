@@ -58,11 +58,11 @@ _AFFINE: tuple[tuple[int, tuple[str, ...], str], ...] = (
 )
 
 
-def _affine(bits: int, aliases: tuple[str, ...], said: str) -> tuple[Format, ...]:
+def _affine(bits: int, aliases: tuple[str, ...], meaning: str) -> tuple[Format, ...]:
     """The row of a width, and one for each other size of groups."""
     first, *others = GROUPS
     return (
-        Format(f"q{bits}", bits, "affine", first, 4, (*aliases, f"q{bits}g{first}"), said),
+        Format(f"q{bits}", bits, "affine", first, 4, (*aliases, f"q{bits}g{first}"), meaning),
         *(
             Format(f"q{bits}g{group}", bits, "affine", group, 4, (), f"{bits}-bit affine, groups of {group}")
             for group in others

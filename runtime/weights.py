@@ -54,7 +54,7 @@ class Packing:
     """MLX's quantization mode."""
 
 
-def is_speakable(path: Path) -> bool:
+def is_utf8(path: Path) -> bool:
     """Do MLX and the kernels take a file's name? They want text, and a name may have bytes that are none."""
     try:
         str(path).encode()
@@ -64,8 +64,8 @@ def is_speakable(path: Path) -> bool:
 
 
 def load_file(path: Path) -> dict[str, mx.array]:
-    """The tensors of a safetensors file, not read yet where its name `is_speakable`."""
-    if is_speakable(path):
+    """The tensors of a safetensors file, not read yet where its name `is_utf8`."""
+    if is_utf8(path):
         loaded = mx.load(str(path), format="safetensors")  # lazy: what is mapped is not read
     else:
         with path.open("rb") as file:
@@ -74,7 +74,7 @@ def load_file(path: Path) -> dict[str, mx.array]:
     return loaded
 
 
-def unread(tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[str]:
+def dtype_problems(tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[str]:
     """A sentence for each tensor of a type that MLX does not read; tensors: name -> (type, shape)."""
     odd = ((name, dtype) for name, (dtype, _) in sorted(tensors.items()) if dtype not in DTYPES)
     return [f"{name} has dtype {dtype}, which is not read" for name, dtype in odd]
@@ -177,7 +177,7 @@ def _quantize_modules(network: nn.Module, fitted: Mapping[str, mx.array]) -> lis
     return problems
 
 
-def misread(network: nn.Module, widths: Mapping[str, int]) -> list[str]:
+def width_problems(network: nn.Module, widths: Mapping[str, int]) -> list[str]:
     """A sentence for each packed matrix whose rows have another length than somebody believes. widths: by the
     names of their codes; those that the network has under other names are passed over.
     """

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from runtime.cpu.allowed import as_allowed
 from runtime.cpu.gemv import switch
 from runtime.cpu.slots import Slot, find_slots, library_of
-from runtime.errors import Cramped
+from runtime.errors import ProcessLimit
 from runtime.host import address_room, cores, startable, task_limit
 from runtime.records import dataclass
 
@@ -78,7 +78,7 @@ def bind_blas(enabled: bool = True) -> BlasReport:
     """Bind the fast BLAS once per process, with `most_threads`; later calls return the report.
 
     Threads spin while they wait, so more of them than free cores is slow, not fast: runtime.cpu.threads
-    chooses a number step by step. Raises Cramped: whoever calls this is about to compute.
+    chooses a number step by step. Raises AddressLimit: whoever calls this is about to compute.
     """
     global _report
     with _lock:
@@ -91,13 +91,13 @@ def bind_blas(enabled: bool = True) -> BlasReport:
 def _check_room() -> None:
     room, wanted = address_room(), ROOM_BYTES + THREAD_ROOM_BYTES * cores()
     if room is not None and room < wanted:
-        raise Cramped(
+        raise ProcessLimit(
             f"`ulimit -v` leaves this process {room:,} bytes of addresses, and to compute takes {wanted:,}, "
             "weights not counted; raise that limit"
         )
     limit, threads = task_limit(), THREADS + as_allowed(cores())
     if limit is not None and limit < MANY_TASKS and (left := startable(threads)) < threads:
-        raise Cramped(
+        raise ProcessLimit(
             f"to compute takes {threads} more threads, and the system gives this process {left}; raise the "
             "limit (`ulimit -u`, or that of its container)"
         )

@@ -20,7 +20,7 @@ from runtime.ranks.plan import Brought, Copy, LayerPart, Parts
 from runtime.ranks.shards import Splits, splits_of
 from runtime.ranks.trunk import Chain, chain_of
 from runtime.records import dataclass
-from runtime.weights import DTYPES, unread
+from runtime.weights import DTYPES, dtype_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def parts_of(
     cut, and WeightMismatch and UnsupportedModel as loading would.
     """
     described = describe(config)
-    odd = unread(tensors)
+    odd = dtype_problems(tensors)
     if odd:
         raise WeightMismatch(odd)
     stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}

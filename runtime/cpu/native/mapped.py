@@ -18,7 +18,7 @@ import mlx.core as mx
 
 from runtime.cpu.native import kernels
 from runtime.records import dataclass
-from runtime.weights import DTYPES, is_speakable
+from runtime.weights import DTYPES, is_utf8
 
 _LENGTH = 8
 """Bytes in front of a header, which say how long it is."""
@@ -38,7 +38,7 @@ def mapped(path: Path, wanted: Callable[[str], bool]) -> Mapped:
     """The tensors of a safetensors file that are `wanted` and can be used where they lie; none where there
     are no kernels. The file's header was validated by the caller.
     """
-    if kernels is None or not is_speakable(path):
+    if kernels is None or not is_utf8(path):
         return Mapped({}, others=True)
     header, data = header_of(path)
     try:

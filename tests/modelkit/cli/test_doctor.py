@@ -12,7 +12,7 @@ from click.testing import Result
 from modelkit import __version__
 from runtime.cpu import native
 from runtime.cpu.native import Status
-from runtime.errors import Cramped
+from runtime.errors import AddressLimit
 
 
 def test_json_has_versions_device_blas_and_store(modelkit: Callable[..., Result], home: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_limit_in_which_nothing_computes_keeps_no_facts_back(
     modelkit: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cramped() -> None:
-        raise Cramped("to compute takes 10 more threads")
+        raise ProcessLimit("to compute takes 10 more threads")
 
     monkeypatch.setattr("runtime.cpu.bind_blas", cramped)
     facts = json.loads(modelkit("doctor", "--json").stdout)
