@@ -4,8 +4,8 @@ Who schedules steps for several machines has to know of every layer how long its
 where it could resume, wherever the layer is. So a layer elsewhere has the same classes here as it has there,
 and they do the same to arrays of which nothing but the shape exists.
 
-Invariant: lengths, capacities, bases and snapshots' ranges are those of the real layer, provided that all
-steps `pass_by` here which it computes there.
+Invariant: lengths, capacities, bases and snapshots' ranges are those of the real layer, provided that
+`follow` is called here for all steps that it computes there.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class KVElsewhere(KVCache):
 
     _buffer_class = AbsentBuffer
 
-    def pass_by(self, step: Step) -> None:
+    def follow(self, step: Step) -> None:
         """The layer appends the tokens of this step."""
         tail = max(map(sub, step.starts, self._bases[rows_of(step)])) + step.width
         if tail <= self._buffer.capacity:  # as most steps do; there may be a hundred such layers
@@ -85,7 +85,7 @@ class PooledElsewhere(PooledCache):
 
     _buffer_class = AbsentBuffer
 
-    def pass_by(self, step: Step) -> None:
+    def follow(self, step: Step) -> None:
         """The layer appends what this step makes."""
         self.hold(step)
 
@@ -107,13 +107,13 @@ class EncoderElsewhere(EncoderCache):
         self._take(step, keys, values)
         return keys, values, None
 
-    def pass_source(self, step: Step, tokens: int) -> None:
+    def follow_source(self, step: Step, tokens: int) -> None:
         """The layer is given a source of so many tokens for each row of this step."""
         heads, size = self._shape
         one = absent((len(step.starts), heads, tokens, size), self._dtype)
         self._take(step, one, one)
 
-    def pass_by(self, step: Step) -> None:
+    def follow(self, step: Step) -> None:
         """The layer reads what it holds."""
 
 
@@ -124,7 +124,7 @@ class RecurrentElsewhere(RecurrentCache):
     def arrays(self) -> list[mx.array]:
         return []
 
-    def pass_by(self, step: Step) -> None:
+    def follow(self, step: Step) -> None:
         """The layer scans the tokens of this step."""
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
@@ -149,4 +149,4 @@ class RecurrentElsewhere(RecurrentCache):
         zeros = super()._zeros(rows)
         return {name: absent(state.shape, state.dtype) for name, state in zeros.items()}
 
-    def _put_down(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None: ...
+    def _fill_row(self, src: int, dst: int, copies: tuple[mx.array, ...]) -> None: ...

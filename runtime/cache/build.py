@@ -146,7 +146,7 @@ class LayerMemory(Sequence[OwnCache | None]):
         self._elsewhere = [one for one in own if isinstance(one, ELSEWHERE)]
         self._seen = [own[donor] for donor in donors(layout)]
         # Only folds can refuse a commit, all for the same reason: the first does before any has committed.
-        self._by_pickiness = sorted(self.caches, key=lambda cache: not isinstance(cache, RecurrentCache))
+        self._recurrent_first = sorted(self.caches, key=lambda cache: not isinstance(cache, RecurrentCache))
 
     @overload
     def __getitem__(self, index: int) -> OwnCache | None: ...
@@ -216,7 +216,7 @@ class LayerMemory(Sequence[OwnCache | None]):
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
         """As LayerCache.commit, in every layer."""
-        for cache in self._by_pickiness:  # in another order a refusal would leave layers at two lengths
+        for cache in self._recurrent_first:  # in another order a refusal would leave layers at two lengths
             cache.commit(step, kept)
 
     def can_resume(self, row: int, length: int) -> bool:
@@ -271,9 +271,9 @@ class LayerMemory(Sequence[OwnCache | None]):
                 cache.restore(row, [snapshot for snapshot in column if snapshot is not None], stop)
 
     def move(self, src: int, dst: int) -> None:
-        lifted = [cache.lifted(src) for cache in self.caches]
-        mx.eval([array for arrays in lifted for array in arrays])
-        for cache, arrays in zip(self.caches, lifted, strict=True):
+        copies = [cache.row_copies(src) for cache in self.caches]
+        mx.eval([array for arrays in copies for array in arrays])
+        for cache, arrays in zip(self.caches, copies, strict=True):
             cache.move(src, dst, arrays)
         if self.claims is not None and src != dst:
             self.claims.moved(src, dst)
@@ -336,16 +336,16 @@ class LayerMemory(Sequence[OwnCache | None]):
         """Layers of other machines."""
         return frozenset(i for i, one in enumerate(self._own) if isinstance(one, ELSEWHERE))
 
-    def pass_by(self, step: Step) -> None:
+    def follow(self, step: Step) -> None:
         """The layers of other machines see this step."""
         for cache in self._elsewhere:
-            cache.pass_by(step)
+            cache.follow(step)
 
-    def pass_source(self, step: Step, tokens: int) -> None:
+    def follow_source(self, step: Step, tokens: int) -> None:
         """Those of an encoder's are given a prompt of so many tokens for each row of this step."""
         for cache in self._elsewhere:
             if isinstance(cache, EncoderElsewhere):
-                cache.pass_source(step, tokens)
+                cache.follow_source(step, tokens)
 
     def _drop_unwanted(self, rows: int | None) -> None:
         """Before rows get longer: all get as long as the longest."""

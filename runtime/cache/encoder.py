@@ -136,7 +136,7 @@ class EncoderCache(Lengths):
         self._put(row, _Source(*page.arrays, since=stop - 1) if page is not None and page.arrays else None)
         self._lengths[row] = stop
 
-    def lifted(self, row: int) -> tuple[mx.array, ...]:
+    def row_copies(self, row: int) -> tuple[mx.array, ...]:
         """Nothing: rows share what they hold."""
         return ()
 
@@ -171,7 +171,7 @@ class EncoderCache(Lengths):
     def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
         return self.nbytes
 
-    def _put_down(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
+    def _fill_row(self, src: int, dst: int, copies: tuple[mx.array, ...]) -> None:
         self._put(dst, self._sources[src])
 
     def _seen(self, step: Step) -> Sequence[_Source | None]:

@@ -11,7 +11,7 @@ from runtime.step import Step
 
 
 class Lengths:
-    """The part of LayerCache that does not depend on the kind. `_put_down` and `clear` are the kind's own."""
+    """The part of LayerCache that does not depend on the kind. `_fill_row` and `clear` are the kind's own."""
 
     def __init__(self, rows: int) -> None:
         self._lengths = [0] * rows
@@ -31,17 +31,17 @@ class Lengths:
     def reserve(self, tokens: int, *, exact: bool = False) -> None:
         """Nothing to do: tokens take no room of their own."""
 
-    def move(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
+    def move(self, src: int, dst: int, copies: tuple[mx.array, ...]) -> None:
         if src != dst:
-            self._put_down(src, dst, lifted)
+            self._fill_row(src, dst, copies)
             self._lengths[dst] = self._lengths[src]
             self.clear(src)
 
     def clear(self, row: int) -> None:
         raise NotImplementedError
 
-    def _put_down(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
-        """Row `dst` holds what `src` does, of which `lifted` are copies; its length follows."""
+    def _fill_row(self, src: int, dst: int, copies: tuple[mx.array, ...]) -> None:
+        """Row `dst` holds what `src` does, of which these are copies; its length follows."""
         raise NotImplementedError
 
     def _resize_lengths(self, rows: int) -> None:

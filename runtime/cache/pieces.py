@@ -67,7 +67,7 @@ class Pieces:
         start, stop = self._cut(rows.start), self._cut(rows.stop)
         self._pieces[start:stop] = [_Piece(rows.stop - rows.start, states)]
 
-    def lifted(self, row: int) -> States:
+    def row_copies(self, row: int) -> States:
         """Copies of what a row has, [1, ...] each."""
         for first, piece in self._placed():
             if first <= row < first + piece.rows and piece.states is not None:

@@ -76,7 +76,7 @@ class PooledCache(KVRows):
                 self._buffer.write(slice(row, row + 1), page.start // self._every, page.cut(page.start, last))
         self._place(row, 0, stop)
 
-    def lifted(self, row: int) -> Parts:
+    def row_copies(self, row: int) -> Parts:
         held = self._lengths[row] // self._every
         return self._buffer.copied(slice(row, row + 1), 0, held) if held else ()
 

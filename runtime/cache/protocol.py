@@ -91,14 +91,14 @@ class LayerCache(Protocol):
         """
         ...
 
-    def lifted(self, row: int) -> tuple[mx.array, ...]:
+    def row_copies(self, row: int) -> tuple[mx.array, ...]:
         """Copies of what the row holds, as `move` wants them: evaluated, all layers in one go. A write that
         is made before the copies are finds its buffer in use, and copies all of it.
         """
         ...
 
-    def move(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
-        """Row `dst` becomes what row `src` was, by what was lifted of that; `src` is cleared."""
+    def move(self, src: int, dst: int, copies: tuple[mx.array, ...]) -> None:
+        """Row `dst` becomes what row `src` was, by these copies of that; `src` is cleared."""
         ...
 
     def clear(self, row: int) -> None: ...

@@ -111,7 +111,7 @@ class RecurrentCache(Lengths):
 
     def snapshot(self, row: int, start: int) -> Checkpoint:
         assert start < self._lengths[row]
-        return Checkpoint(start, self._lengths[row], self.lifted(row))
+        return Checkpoint(start, self._lengths[row], self.row_copies(row))
 
     def restore(self, row: int, snapshots: Sequence[Snapshot], stop: int | None = None) -> None:
         stop = snapshots[-1].stop if stop is None else stop
@@ -123,8 +123,8 @@ class RecurrentCache(Lengths):
             self._write(row, page.arrays)
         self._lengths[row] = stop
 
-    def lifted(self, row: int) -> tuple[mx.array, ...]:
-        return tuple(self._pieces.lifted(row).values())
+    def row_copies(self, row: int) -> tuple[mx.array, ...]:
+        return tuple(self._pieces.row_copies(row).values())
 
     def clear(self, row: int) -> None:
         self._scan = None
@@ -152,8 +152,8 @@ class RecurrentCache(Lengths):
     def _zeros(self, rows: int) -> States:
         return zero_states(self._spec, rows, self._dtype)
 
-    def _put_down(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
-        self._write(dst, lifted)
+    def _fill_row(self, src: int, dst: int, copies: tuple[mx.array, ...]) -> None:
+        self._write(dst, copies)
 
     def _write(self, row: int, arrays: Sequence[mx.array]) -> None:
         """arrays: [1, ...] each, in the order of the layout."""

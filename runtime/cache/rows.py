@@ -103,7 +103,7 @@ class KVRows(Lengths):
                 self._buffer.write(_row(row), start - base, page.cut(start, min(page.stop, stop)))
         self._place(row, base, stop)
 
-    def lifted(self, row: int) -> Parts:
+    def row_copies(self, row: int) -> Parts:
         held = self._lengths[row] - self._bases[row]
         return self._buffer.copied(_row(row), 0, held) if held else ()
 
@@ -180,10 +180,10 @@ class KVRows(Lengths):
     def _place(self, row: int, base: int, length: int) -> None:
         self._bases[row], self._lengths[row] = base, length
 
-    def _put_down(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
+    def _fill_row(self, src: int, dst: int, copies: tuple[mx.array, ...]) -> None:
         self._bases[dst] = self._bases[src]
-        if lifted:
-            self._buffer.write(_row(dst), 0, lifted)
+        if copies:
+            self._buffer.write(_row(dst), 0, copies)
 
     def _encode(self, keys: mx.array, values: mx.array | None) -> Parts:
         if self._as_computed and values is not None:

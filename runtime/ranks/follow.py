@@ -105,7 +105,7 @@ class Follower:
         if prompts is not None:
             read_first(self._group, self._model.network, Inputs(prompts), step, its.memory)
         hidden = self._model.network(step, its.memory)
-        its.pass_by(step)
+        its.follow(step)
         alone = bool(kept_alone(step, its.memory))
         if step.kept_only:
             its.memory.evaluate()  # and nothing else: what nobody asks for is not computed

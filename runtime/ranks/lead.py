@@ -235,7 +235,7 @@ class LeadingNetwork:
             if prompt is not None:
                 read_first(self._lead.group, self._network, prompt, step, memory)
             hidden = self._network(step, memory)
-            memory.pass_by(step)
+            memory.follow(step)
         except Exception as error:
             raise self._lead.group.lose(f"rank 0 could not do its part: {error}") from error
         return hidden

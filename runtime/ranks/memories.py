@@ -39,7 +39,7 @@ def read_first(group: Group, network: Any, prompt: Inputs, step: Step, memory: L
     tokens = prompt.shape[1]
     group.renew(1 + tokens // _TURN)
     network.encode(prompt, step, memory)
-    memory.pass_source(step, tokens)
+    memory.follow_source(step, tokens)
     mx.eval([array for one in memory.caches if isinstance(one, EncoderCache) for array in one.arrays])
     group.renew()
 
@@ -135,9 +135,9 @@ class FollowingMemory:
         self.memory, self._shifts = memory, shifts
         self._step: Step | None = None
 
-    def pass_by(self, step: Step) -> None:
+    def follow(self, step: Step) -> None:
         """The network has computed this step."""
-        self.memory.pass_by(step)
+        self.memory.follow(step)
         self._step = step
 
     def do(self, deed: Deed) -> None:

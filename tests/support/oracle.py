@@ -74,9 +74,13 @@ def held(spec: LayerSpec, cache: Any, step: Step) -> Seen:
     """What one row holds, without writing: `step` is its last token's."""
     match spec:
         case Pooled():
-            return [(int(t), int(p)) for x in cache.lifted(step.first) for t, p in np.array(x)[0, 0, :, :2]]
+            return [
+                (int(t), int(p)) for x in cache.row_copies(step.first) for t, p in np.array(x)[0, 0, :, :2]
+            ]
         case Recurrent():
-            state = dict(zip(spec.states, (np.array(x)[0] for x in cache.lifted(step.first)), strict=True))
+            state = dict(
+                zip(spec.states, (np.array(x)[0] for x in cache.row_copies(step.first)), strict=True)
+            )
             return [int(x) for x in (*state["hash"], *state["conv"][:, 0])]
         case Encoder():
             return _sources(step, cache.view(step))[0][0]

@@ -111,9 +111,9 @@ def test_both_stand_alike_whatever_is_done(seed: int) -> None:
 def _taken(memory: LayerMemory, step: Step, kept: list[int]) -> bool:
     """A step of which so many tokens are kept, or none where that cannot be; whether it could."""
     memory.prepare(step)
-    memory.pass_by(step)
+    memory.follow(step)
     if not any(step.starts):
-        memory.pass_source(step, SOURCE)
+        memory.follow_source(step, SOURCE)
     if not memory.elsewhere:
         compute(memory, step)
     try:
@@ -133,7 +133,7 @@ def test_what_a_context_forgets() -> None:
     for memory in both:
         step = Step((0,), (20,))
         memory.prepare(step)
-        memory.pass_by(step)
+        memory.follow(step)
         if memory.caches[0].arrays:
             by_layout(memory)[0].append(step, mx.ones((1, 1, 20, 32)), mx.ones((1, 1, 20, 32)))
         memory.commit(step, (20,))

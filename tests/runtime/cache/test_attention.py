@@ -251,7 +251,7 @@ def test_a_read_only_view_shows_what_a_query_at_that_position_sees() -> None:
 def test_shrinking_gives_memory_back() -> None:
     cache = KVCache(FULL, rows=2, grain=4)
     read(cache, 3, rows=2)
-    cache.move(1, 1, cache.lifted(1))
+    cache.move(1, 1, cache.row_copies(1))
     step = Step((3,), (400,), 1)
     cache.append(step, noise(1, 400), noise(1, 400))
     cache.commit(step, step.counts)

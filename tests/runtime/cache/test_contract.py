@@ -197,7 +197,7 @@ def test_move_takes_a_row_along_and_leaves_an_empty_one(spec: LayerSpec) -> None
     driven = Driven(spec, rows=3)
     driven.feed(TOKENS, row=2)
     driven.feed(TOKENS[:2], row=0)
-    driven.cache.move(2, 0, driven.cache.lifted(2))
+    driven.cache.move(2, 0, driven.cache.row_copies(2))
     assert driven.cache.lengths == (30, 0, 0)
     driven.assert_holds(0, TOKENS)
     driven.assert_holds(2, [])

@@ -27,7 +27,7 @@ def test_they_are_what_one_array_would_be(seed: int) -> None:
         rows = len(whole)
         first = draw.randrange(rows + 1)
         here = slice(first, draw.randint(first, rows))
-        match draw.choice(["put", "put", "of", "of", "clear", "lifted", "resize"]):
+        match draw.choice(["put", "put", "of", "of", "clear", "row_copies", "resize"]):
             case "put" if here.start < here.stop:
                 states = filled(here.stop - here.start, 100.0 * turn)
                 pieces.put(here, states)
@@ -37,8 +37,8 @@ def test_they_are_what_one_array_would_be(seed: int) -> None:
             case "clear" if first < rows:
                 pieces.put(slice(first, first + 1), None)
                 whole[first] = 0
-            case "lifted" if first < rows:
-                assert np.array_equal(np.array(pieces.lifted(first)["state"])[0], whole[first])
+            case "row_copies" if first < rows:
+                assert np.array_equal(np.array(pieces.row_copies(first)["state"])[0], whole[first])
             case "resize":
                 rows = draw.randint(0, 8)
                 pieces.resize(rows)
@@ -80,7 +80,7 @@ def test_what_something_was_seen_through_is_not_ones_own() -> None:
     pieces.put(slice(0, 3), filled(3, 1.0))
     assert pieces.own(slice(0, 3))
     assert not pieces.own(slice(0, 2))  # there is no such piece
-    pieces.lifted(1)
+    pieces.row_copies(1)
     assert not pieces.own(slice(0, 3))
     pieces.put(slice(0, 3), filled(3, 2.0))
     assert pieces.own(slice(0, 3))

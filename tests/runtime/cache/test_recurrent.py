@@ -22,7 +22,7 @@ def _ints(x: Any) -> list[int]:
 def test_states_begin_at_zero_in_their_own_dtypes() -> None:
     cache = RecurrentCache(RECURRENT, rows=2, dtype=mx.bfloat16)
     assert cache.arrays == [], "what nobody has written takes no memory"
-    conv, state = cache.lifted(1)
+    conv, state = cache.row_copies(1)
     assert (conv.dtype, state.dtype) == (mx.bfloat16, mx.float32)
     assert not mx.any(conv).item()
     assert not mx.any(state).item()

@@ -233,7 +233,7 @@ def test_from_a_restored_snapshot(kind: str, form: str | None) -> None:
     layer.step(cache, [0], [90], [7])
     other = layer.memory(2)
     other.restore(1, [page])
-    other.move(1, 0, other.lifted(1))
+    other.move(1, 0, other.row_copies(1))
     assert same(layer.step(other, [0], [90], [30])[0], whole[90:120])
 
 

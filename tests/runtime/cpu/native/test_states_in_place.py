@@ -37,7 +37,7 @@ def steps(model: LoadedModel, *, at_once: bool) -> list[mx.array]:
         memory.prepare(step)
         found.append(model.network(step, memory))
         memory.commit(step, step.counts)
-        found += [state for cache in folds(memory) for row in range(ROWS) for state in cache.lifted(row)]
+        found += [state for cache in folds(memory) for row in range(ROWS) for state in cache.row_copies(row)]
         if not at_once:
             mx.eval(found)
         done += width
