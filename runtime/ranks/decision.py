@@ -1,7 +1,7 @@
-"""What rank 0 has decided and the others do: plain frozen values, told as JSON.
+"""What rank 0 has decided and the others do: plain frozen values, sent as JSON.
 
-Between two forward passes things happen to layer memory and to what is kept of earlier sequences (`Deed`), in
-this order. The ids of a forward pass are not in it: they may not have been read where they were drawn, and
+Between two forward passes things happen to layer memory and to what is kept of earlier sequences (`Action`),
+in this order. The ids of a forward pass are not in it: they may not have been read where they were drawn, and
 follow as an array.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, cast
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
 
-Deed = tuple[Any, ...]
+Action = tuple[Any, ...]
 """The name of a method, and its arguments: numbers, texts, or lists of such."""
 Members = tuple[tuple[tuple[int, float], ...], ...]
 """Of each row its adapters, each with its scale (`runtime.step.Adapters`)."""
@@ -60,7 +60,7 @@ class Forward:
 class Decision:
     """What the ranks do next, all alike."""
 
-    deeds: tuple[Deed, ...] = ()
+    actions: tuple[Action, ...] = ()
     forward: Forward | None = None
     """None: nothing is computed now."""
     ends: bool = False
@@ -68,54 +68,46 @@ class Decision:
 
     def to_bytes(self) -> bytes:
         forward = self.forward
-        told = forward and _told(forward)
-        return _encode([self.deeds, told, self.ends]).encode()
+        fields = forward and _fields(forward)
+        return _encode([self.actions, fields, self.ends]).encode()
 
     @classmethod
     def from_bytes(cls, said: bytes) -> "Decision":
         """ValueError for what is not one."""
         try:
-            deeds, told, ends = json.loads(said.decode())
-            forward = told and _forward(*told)
-            return cls(tuple(map(tuple, deeds)), forward, bool(ends))
+            actions, fields, ends = json.loads(said.decode())
+            forward = fields and _forward(fields)
+            return cls(tuple(map(tuple, actions)), forward, bool(ends))
         except (TypeError, IndexError) as error:
             raise ValueError(f"this is not a decision: {said[:80]!r}") from error
 
 
-_told = attrgetter("starts", "counts", "first", "long", "adapters", "memory", "kept_only", "source")
+_fields = attrgetter("starts", "counts", "first", "long", "adapters", "memory", "kept_only", "source")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def _forward(
-    starts: list[int],
-    counts: list[int],
-    first: int,
-    long: list[bool] | None,
-    adapters: list[Any] | None,
-    memory: int,
-    kept_only: bool,
-    source: int,
-) -> Forward:
-    members = None
-    if adapters is not None:
-        members = tuple(tuple((place, scale) for place, scale in row) for row in adapters)
+def _forward(fields: list[Any]) -> Forward:
+    """What `_fields` gave, as JSON has it. TypeError or ValueError for anything else."""
+    starts, counts, first, long, adapters, memory, kept_only, source = fields
     return Forward(
         tuple(starts),
         tuple(counts),
         first,
         None if long is None else tuple(long),
-        members,
+        None
+        if adapters is None
+        else tuple(tuple((place, scale) for place, scale in row) for row in adapters),
         memory,
         kept_only,
         source,
     )
 
 
-def keys_told(keys: Sequence[Hashable]) -> list[Any]:
+def keys_to_json(keys: Sequence[Hashable]) -> list[Any]:
     """Keys of the prefix store, as JSON has them."""
     return [list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else key for key in keys]
 
 
-def keys_heard(said: list[Any]) -> list[Any]:
-    """What `keys_told` gave."""
+def keys_from_json(said: list[Any]) -> list[Any]:
+    """The keys of which `keys_to_json` made this."""
     return [tuple(cast("list[Any]", key)) if isinstance(key, list) else key for key in said]

@@ -20,7 +20,7 @@ from runtime.loaded import LoadedModel
 from runtime.models.taps import taps_of
 from runtime.nn.adapter_stacks import Deck
 from runtime.nn.row_adapters import RowAdapters
-from runtime.ranks.decision import Decision, Deed, Forward, Members, keys_heard
+from runtime.ranks.decision import Action, Decision, Forward, Members, keys_from_json
 from runtime.ranks.group import Group
 from runtime.ranks.memories import OWN, FollowingMemory, read_first
 from runtime.ranks.stage import kept_alone
@@ -77,8 +77,8 @@ class Follower:
         return self._able(lambda: self._follow(Decision.from_bytes(said)))
 
     def _follow(self, decision: Decision) -> bool:
-        for deed in decision.deeds:
-            self._do(deed)
+        for action in decision.actions:
+            self._do(action)
         if decision.forward is not None:
             self._forward(decision.forward)
         elif decision.ends:
@@ -130,9 +130,9 @@ class Follower:
             known = self._known[members] = RowAdapters(self._deck, rows)
         return known
 
-    def _do(self, deed: Deed) -> None:
+    def _do(self, action: Action) -> None:
         """See runtime.ranks.lead, where each has the same name."""
-        match deed:
+        match action:
             case ("remember", kept_format):
                 self._remember(kept_format)
             case ("tap", layers):
@@ -146,7 +146,7 @@ class Follower:
             case ("drop", number):
                 del self._memories[number]
             case _:
-                self._do_with_pages(deed)
+                self._do_with_pages(action)
 
     @property
     def memory(self) -> LayerMemory:
@@ -183,24 +183,24 @@ class Follower:
             log.warning("prefixes are not kept in %s: %s", folder.path, error.strerror or error)
             return None
 
-    def _do_with_pages(self, deed: Deed) -> None:
-        match deed:
+    def _do_with_pages(self, action: Action) -> None:
+        match action:
             case ("keep", limit_bytes):
                 self._pages = self._keeping(limit_bytes)
             case ("give", keys):
-                self._given = keys_heard(keys)
+                self._given = keys_from_json(keys)
             case ("keep_prompt", place, keys):
-                self._keep_prompt(place, keys_heard(keys))
+                self._keep_prompt(place, keys_from_json(keys))
             case ("begin", user, place, keys, offset):
-                self._begin(user, place, keys_heard(keys), offset)
+                self._begin(user, place, keys_from_json(keys), offset)
             case ("page", user, place, length, more):
                 keys = self._keys[user]
-                keys += keys_heard(more)
+                keys += keys_from_json(more)
                 node = self._sharing.page(user, place, keys[:length])
                 if node is not None and self._disk is not None:
                     self._disk.save(keys[:length], path_to(node, length))
             case ("read", keys, ranges):
-                self._read(keys_heard(keys), [(start, stop) for start, stop in ranges])
+                self._read(keys_from_json(keys), [(start, stop) for start, stop in ranges])
             case ("forget", user):
                 self._sharing.forget(user)
                 del self._keys[user]
@@ -209,7 +209,7 @@ class Follower:
             case ("resize_pages", limit_bytes):
                 self._kept.resize(limit_bytes)
             case _:
-                raise ValueError(f"nobody here knows how to do {deed!r:.80}")
+                raise ValueError(f"nobody here knows how to do {action!r:.80}")
 
     def _keeping(self, limit_bytes: int) -> Sharing[int] | KeptPrompts:
         layout = self._whole.layout

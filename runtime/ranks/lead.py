@@ -27,7 +27,7 @@ from runtime.cache.sharing import Sharing
 from runtime.errors import NotSupported, RankLost
 from runtime.loaded import LoadedModel
 from runtime.models.taps import taps_of
-from runtime.ranks.decision import Decision, Deed, Forward, keys_told
+from runtime.ranks.decision import Action, Decision, Forward, keys_to_json
 from runtime.ranks.group import Group
 from runtime.ranks.memories import LeadingMemories, LeadingMemory, read_first
 from runtime.ranks.whole import Whole
@@ -51,8 +51,8 @@ class Lead:
     """Tells a group what is done with a model. It lives on the thread of the engine that it is made for."""
 
     def __init__(self, group: Group, share: LoadedModel, ended: Callable[[], object]) -> None:
-        self.group, self._deeds, self._ended = group, list[Deed](), ended
-        self._with: tuple[Step, Deed] | None = None
+        self.group, self._actions, self._ended = group, list[Action](), ended
+        self._with: tuple[Step, Action] | None = None
         self._lane = group.lane()
         group.keep_apart()
         self._whole = Whole.of(share)
@@ -85,18 +85,18 @@ class Lead:
 
     def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
         """What every rank can read: one that lacks its part of a page goes without, and so do all."""
-        self.done("read", keys_told(keys[: ranges[-1][1]]), [list(one) for one in ranges])
+        self.done("read", keys_to_json(keys[: ranges[-1][1]]), [list(one) for one in ranges])
         self._tell()
         found = takewhile(bool, (self.group.least(1) for _ in ranges))
         return sum(1 for _ in found)
 
-    def done(self, *deed: Any) -> None:
+    def done(self, *action: Any) -> None:
         """This was done here, and is to be done by the others."""
-        self._deeds.append(deed)
+        self._actions.append(action)
 
-    def done_with(self, step: Step, *deed: Any) -> None:
+    def done_with(self, step: Step, *action: Any) -> None:
         """This was done here to a step, and is to be done by the others if that is computed next."""
-        self._with = step, deed
+        self._with = step, action
 
     def forward(self, step: Step, memory: LayerMemory, prompts: mx.array | None) -> None:
         """The network computes this step next. prompts: int32 [B, T], which an encoder reads first."""
@@ -118,7 +118,7 @@ class Lead:
         self._memories.let_go()
         if not self.group.lost:
             self.group.settle()
-            if self._deeds:
+            if self._actions:
                 self._tell()
 
     def end(self) -> bool:
@@ -134,8 +134,8 @@ class Lead:
 
     def _tell(self, forward: Forward | None = None, *, ends: bool = False) -> None:
         self._memories.let_go()
-        decision = Decision(tuple(self._deeds), forward, ends)
-        self._deeds.clear()
+        decision = Decision(tuple(self._actions), forward, ends)
+        self._actions.clear()
         self.group.tell(decision.to_bytes(), self._lane)
 
 
@@ -155,7 +155,7 @@ class LeadingSharing(Sharing[U]):
         restoring = super().enter(user, place, keys, match, marks)
         self._count += 1
         self._numbers[user], self._told[user] = self._count, len(keys)
-        self._lead.done("begin", self._count, place, keys_told(keys), restoring.stop)
+        self._lead.done("begin", self._count, place, keys_to_json(keys), restoring.stop)
         return restoring
 
     def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
@@ -164,7 +164,7 @@ class LeadingSharing(Sharing[U]):
     def page(self, user: U, place: int, keys: Sequence[Hashable]) -> PageNode | None:
         told = self._told[user]
         if len(keys) > self._uses[user].kept:
-            self._lead.done("page", self._numbers[user], place, len(keys), keys_told(keys[told:]))
+            self._lead.done("page", self._numbers[user], place, len(keys), keys_to_json(keys[told:]))
             self._told[user] = max(told, len(keys))
         return super().page(user, place, keys)
 
@@ -196,10 +196,10 @@ class LeadingPrompts(KeptPrompts):
 
     def give(self, step: Step, keys: Sequence[Hashable], match: Match) -> None:
         super().give(step, keys, match)
-        self._lead.done_with(step, "give", keys_told(keys))
+        self._lead.done_with(step, "give", keys_to_json(keys))
 
     def keep(self, place: int, keys: Sequence[Hashable]) -> Page | None:
-        self._lead.done("keep_prompt", place, keys_told(keys))
+        self._lead.done("keep_prompt", place, keys_to_json(keys))
         return super().keep(place, keys)
 
     def clear(self) -> None:

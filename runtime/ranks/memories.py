@@ -16,13 +16,13 @@ from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Rotate
-from runtime.ranks.decision import Deed
+from runtime.ranks.decision import Action
 from runtime.ranks.group import Group
 from runtime.ranks.whole import Whole
 from runtime.step import Inputs, Step
 
 Done = Callable[..., None]
-"""Notes a deed, for the others."""
+"""Notes an action, for the others."""
 OWN = 0
 """The engine's."""
 
@@ -140,9 +140,9 @@ class FollowingMemory:
         self.memory.follow(step)
         self._step = step
 
-    def do(self, deed: Deed) -> None:
+    def do(self, action: Action) -> None:
         """See LeadingMemory, where each has the same name."""
-        match deed:
+        match action:
             case ("grow", tokens, exact):
                 self.memory.grow(tokens, exact=exact)
             case ("hold", rows, exact):
@@ -160,4 +160,4 @@ class FollowingMemory:
                 self.memory.remove(row, start, stop, self._shifts())
                 self.memory.evaluate()
             case _:
-                raise ValueError(f"nobody knows how to do {deed!r:.80} to layer memory")
+                raise ValueError(f"nobody knows how to do {action!r:.80} to layer memory")
