@@ -18,7 +18,7 @@ import mlx.nn as nn
 from runtime.loaded import LoadedModel
 from runtime.nn import ops, plain
 from runtime.nn.operations import Operations
-from runtime.quality.reading import apart, said
+from runtime.quality.reading import distance, outputs
 from runtime.quality.watch import ask
 
 RATE = 0.01
@@ -37,7 +37,9 @@ def tune(
     steps: int,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Tuned:
-    """For all affine modules of the student, which is left as it was. advance: told the tokens read."""
+    """For all affine modules of the student, which is left as it was. advance: called with the tokens
+    read.
+    """
     modules = {
         path: module
         for path, module in student.network.named_modules()
@@ -51,13 +53,13 @@ def tune(
 
     def lost(moves: Sequence[mx.array], ids: Sequence[Sequence[int]], wanted: mx.array) -> mx.array:
         shown.moves = moves
-        return apart(wanted, said(student, ids), student).mean()
+        return distance(wanted, outputs(student, ids), student).mean()
 
     gradient = mx.grad(lost)
     for step in range(steps):
         some = [texts[(step * _AT_ONCE + place) % len(texts)] for place in range(min(_AT_ONCE, len(texts)))]
         with ops.using("plain"):
-            wanted = said(source, some)
+            wanted = outputs(source, some)
             mx.eval(wanted)
         with ops.using(shown.column()):
             found = gradient(moves, some, wanted)

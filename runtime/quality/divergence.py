@@ -9,7 +9,7 @@ import numpy as np
 
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
-from runtime.quality.reading import said
+from runtime.quality.reading import outputs
 from runtime.records import dataclass
 
 
@@ -71,15 +71,15 @@ Read = Callable[[Sequence[int]], mx.array]
 
 
 def reader(model: LoadedModel) -> Read:
-    """What is said of a text: predictions after each of its tokens as logarithms [T, V], or its vector [D].
-    Packed matrices may have any scales.
+    """What a model gives of a text: predictions after each of its tokens as logarithms [T, V], or its vector
+    [D]. Packed matrices may have any scales.
     """
 
     def read(ids: Sequence[int]) -> mx.array:
         with ops.using("plain"):
-            told = said(model, [ids])[0]
-            mx.eval(told)
-        return told
+            found = outputs(model, [ids])[0]
+            mx.eval(found)
+        return found
 
     return read
 
@@ -87,11 +87,11 @@ def reader(model: LoadedModel) -> Read:
 def divergence(
     first: Read, second: Read, texts: Sequence[Sequence[int]], advance: Callable[[int], None] = lambda _: None
 ) -> Divergence:
-    """Of the second from the first. advance: told the tokens done."""
+    """Of the second from the first. advance: called with the tokens done."""
     lost: list[np.ndarray] = []
     same: list[np.ndarray] = []
     surprise = [0.0, 0.0]
-    told = 0
+    tokens = 0
     for ids in texts:
         a, b = first(ids), second(ids)
         lost.append(np.array((mx.exp(a) * (a - b)).sum(axis=-1), np.float64))
@@ -99,10 +99,10 @@ def divergence(
         after = mx.array(list(ids[1:]), dtype=mx.int32)[:, None]
         for place, odds in enumerate((a, b)):
             surprise[place] -= float(np.array(mx.take_along_axis(odds[:-1], after, axis=-1).sum()))
-        told += len(ids) - 1
+        tokens += len(ids) - 1
         advance(len(ids))
     every = np.maximum(np.concatenate(lost), 0.0)
-    means = [one / told for one in surprise]
+    means = [one / tokens for one in surprise]
     return Divergence(
         kl=float(every.mean()),
         kl_p99=float(np.quantile(every, 0.99)),
@@ -116,7 +116,9 @@ def divergence(
 def likeness(
     first: Read, second: Read, texts: Sequence[Sequence[int]], advance: Callable[[int], None] = lambda _: None
 ) -> Likeness:
-    """Of the second to the first, which make vectors of two texts at least. advance: told the tokens done."""
+    """Of the second to the first, which make vectors of two texts at least. advance: called with the
+    tokens done.
+    """
     pairs: list[tuple[np.ndarray, np.ndarray]] = []
     for ids in texts:
         pairs.append((np.array(first(ids), np.float64), np.array(second(ids), np.float64)))

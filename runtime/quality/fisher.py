@@ -21,7 +21,7 @@ import numpy as np
 
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
-from runtime.quality.reading import Embedding, said
+from runtime.quality.reading import Embedding, outputs
 from runtime.quality.watch import Call, Watch
 from runtime.records import dataclass
 
@@ -59,7 +59,7 @@ def moments(
     model: LoadedModel, texts: Sequence[Sequence[int]], advance: Callable[[int], None] = lambda _: None
 ) -> dict[str, tuple[Moments, ...]]:
     """By the names of modules; those not in it were not seen, or had gradients that are not numbers. advance:
-    told the tokens done.
+    called with the tokens done.
 
     Raises ValueError or RuntimeError, as MLX does, where an operation has no gradient.
     """
@@ -75,10 +75,10 @@ def moments(
                 made = _Alone if call.inputs is None else _Joined
                 sums.setdefault((place, call.path), made(call)).add(call, *squares)
             advance(len(text))
-    told = len(texts) if vectors else sum(map(len, texts))
+    count = len(texts) if vectors else sum(map(len, texts))
     found: dict[str, tuple[Moments, ...]] = {}
     for (_, path), one in sums.items():
-        found[path] = (*found.get(path, ()), one.moments(told))
+        found[path] = (*found.get(path, ()), one.moments(count))
     return {path: uses for path, uses in found.items() if all(one.finite for one in uses)}
 
 
@@ -87,12 +87,12 @@ def _drawn(model: LoadedModel, watch: Watch, text: Sequence[int], number: int) -
     direction to look at its vector from [1, D]. The watch has noted the calls.
     """
     watch.start()
-    told, key = said(model, [text]), mx.random.key(_SEED + number)
+    found, key = outputs(model, [text]), mx.random.key(_SEED + number)
     if isinstance(model, Embedding):
-        drawn = mx.random.normal(told.shape, key=key)
+        drawn = mx.random.normal(found.shape, key=key)
     else:
-        drawn = mx.random.categorical(told, key=key)
-    mx.eval(told, drawn, *(call.seen for call in watch.calls))
+        drawn = mx.random.categorical(found, key=key)
+    mx.eval(found, drawn, *(call.seen for call in watch.calls))
     return drawn
 
 
@@ -104,10 +104,10 @@ def _gradients(
 
     def looked_at(*probes: mx.array) -> mx.array:
         watch.start(probes)
-        told = said(model, [text])
+        found = outputs(model, [text])
         if isinstance(model, Embedding):
-            return (told * drawn).sum()
-        return mx.take_along_axis(told, drawn[..., None], axis=-1).sum()
+            return (found * drawn).sum()
+        return mx.take_along_axis(found, drawn[..., None], axis=-1).sum()
 
     probes = [mx.broadcast_to(mx.array(0.0), call.shape) for call in calls]
     _, found = mx.vjp(looked_at, probes, [mx.array(1.0)])
@@ -157,11 +157,11 @@ class _Alone:
         self._wanted += np.array(square)
         self._count += call.count
 
-    def moments(self, told: int) -> Moments:
-        """told: how much was said, in tokens or vectors."""
+    def moments(self, count: int) -> Moments:
+        """count: of what the model gave, in tokens or vectors."""
         seen, wanted = (np.asarray(one / self._count, np.float32) for one in (self._seen, self._wanted))
         rows, columns = (seen * len(seen), wanted / len(seen)) if self._table else (wanted, seen)
-        return Moments(rows, columns, self._count / told)
+        return Moments(rows, columns, self._count / count)
 
 
 class _Joined:
@@ -181,8 +181,8 @@ class _Joined:
             found = np.bincount(np.array(call.inputs), found, minlength=self._table)
         self._inputs += found
 
-    def moments(self, told: int) -> Moments:
-        rows, columns = self._outputs / told, self._inputs / max(self._inputs.sum(), 1e-30)
+    def moments(self, count: int) -> Moments:
+        rows, columns = self._outputs / count, self._inputs / max(self._inputs.sum(), 1e-30)
         rows, columns = (np.asarray(one, np.float32) for one in (rows, columns))
         if self._table:
             rows, columns = columns * rows.sum(), rows / max(rows.sum(), 1e-30)

@@ -29,7 +29,7 @@ def write(
 ) -> np.ndarray:
     """int32 [rows, tokens]: texts that begin with `start_id`. never: ids that are not drawn, as those that
     would end a text. sources: of a model whose prompts an encoder reads, int32 [rows, T]: what it answers.
-    advance: told the tokens written.
+    advance: called with the tokens written.
     """
     memory = model.memory(rows)
     barred = mx.zeros((model.vocab_size,))

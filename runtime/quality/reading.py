@@ -69,7 +69,7 @@ def embedding(model: LoadedModel, pool: Pool, dense: Sequence[Dense], skipped: i
     return Embedding(**own, pool=pool, dense=dense, skipped=skipped)
 
 
-def said(model: LoadedModel, texts: Sequence[Sequence[int]]) -> mx.array:
+def outputs(model: LoadedModel, texts: Sequence[Sequence[int]]) -> mx.array:
     """What a model says of texts of one length, float32; lazy. Logarithms of probabilities [B, T, V]; of
     vectors, which texts of any length have, each of length 1: [B, D].
     """
@@ -78,9 +78,9 @@ def said(model: LoadedModel, texts: Sequence[Sequence[int]]) -> mx.array:
     return log_odds(together(model, texts))
 
 
-def apart(wanted: mx.array, found: mx.array, model: LoadedModel) -> mx.array:
-    """How far what is said is from what is wanted, both as `said`: the KL divergence at each place in nats
-    [B, T]; of vectors what their cosine lacks of 1 [B], which is half the square of their distance.
+def distance(wanted: mx.array, found: mx.array, model: LoadedModel) -> mx.array:
+    """How far what is found is from what is wanted, both as `outputs`: the KL divergence at each place in
+    nats [B, T]; of vectors what their cosine lacks of 1 [B], half the square of their distance.
     """
     if isinstance(model, Embedding):
         return (wanted - found).square().sum(axis=-1) / 2

@@ -78,7 +78,7 @@ class Decision:
             actions, fields, ends = json.loads(said.decode())
             forward = fields and _forward(fields)
             return cls(tuple(map(tuple, actions)), forward, bool(ends))
-        except (TypeError, IndexError) as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"this is not a decision: {said[:80]!r}") from error
 
 
@@ -89,14 +89,15 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 def _forward(fields: list[Any]) -> Forward:
     """What `_fields` gave, as JSON has it. TypeError or ValueError for anything else."""
     starts, counts, first, long, adapters, memory, kept_only, source = fields
+    members = None
+    if adapters is not None:
+        members = tuple(tuple((place, scale) for place, scale in row) for row in adapters)
     return Forward(
         tuple(starts),
         tuple(counts),
         first,
         None if long is None else tuple(long),
-        None
-        if adapters is None
-        else tuple(tuple((place, scale) for place, scale in row) for row in adapters),
+        members,
         memory,
         kept_only,
         source,
