@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.ranks_goals import PEER, Rank, counting, goals, led, step_of  # noqa: E402
-from benchmarks.ranks_simulation import print_tables  # noqa: E402
+from benchmarks.ranks_simulation import Model, print_tables  # noqa: E402
 from benchmarks.ranks_traffic import crowd  # noqa: E402
 from tests.support.ranks import environments  # noqa: E402
 
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.simulate:
-        print_tables(options.step_ms, options.head_ms, options.layers or 64, options.width or 6144)
+        print_tables(Model(options.step_ms, options.head_ms, options.layers or 64, options.width or 6144))
     elif options.answer:
         print(json.dumps(answer(options.answer, options.folder, options.ranks, options.tokens)))
     else:

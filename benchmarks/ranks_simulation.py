@@ -8,14 +8,41 @@ message more for each further rank that shares one.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-# Name, bits per second, and microseconds that a small message takes from program to program.
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What joins two machines."""
+
+    name: str
+    bits_per_s: float
+    wait_us: float
+    """What a small message takes from program to program."""
+
+    def message_ms(self, width: int) -> float:
+        """What one token's vector of so many numbers takes."""
+        return self.wait_us / 1e3 + width * ELEMENT_BYTES * 8 / self.bits_per_s * 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a token takes on one machine, and what goes between machines."""
+
+    step_ms: float
+    head_ms: float
+    """Of that what rank 0 does alone."""
+    layers: int
+    width: int
+    """Numbers of the stream, for a token."""
+
+
 LINKS = (
-    ("1 Gbit/s", 1e9, 80.0),
-    ("10 Gbit/s", 10e9, 40.0),
-    ("40 Gbit/s", 40e9, 30.0),
-    ("100 Gbit/s", 100e9, 20.0),
-    ("RDMA 80 Gbit/s", 80e9, 5.0),
+    Link("1 Gbit/s", 1e9, 80.0),
+    Link("10 Gbit/s", 10e9, 40.0),
+    Link("40 Gbit/s", 40e9, 30.0),
+    Link("100 Gbit/s", 100e9, 20.0),
+    Link("RDMA 80 Gbit/s", 80e9, 5.0),
 )
 RANKS = (1, 2, 4, 8, 16)
 ELEMENT_BYTES = 2
@@ -23,60 +50,50 @@ ELEMENT_BYTES = 2
 WORTH = 1.1
 
 
-def staged(n: int, step_ms: float, width: int, bits: float, wait_us: float) -> float:
+def staged(n: int, model: Model, link: Link) -> float:
     """Milliseconds of a token."""
-    hop = wait_us / 1e3 + width * ELEMENT_BYTES * 8 / bits * 1e3
-    return step_ms + (n * hop if n > 1 else 0)
+    return model.step_ms + (n * link.message_ms(model.width) if n > 1 else 0)
 
 
-def shared(
-    n: int, step_ms: float, head_ms: float, layers: int, width: int, bits: float, wait_us: float
-) -> float:
+def shared(n: int, model: Model, link: Link) -> float:
     """Milliseconds of a token."""
     if n == 1:
-        return step_ms
-    message = wait_us / 1e3 + width * ELEMENT_BYTES * 8 / bits * 1e3
-    return head_ms + (step_ms - head_ms) / n + 2 * layers * (n - 1) * message
+        return model.step_ms
+    sums_ms = 2 * model.layers * (n - 1) * link.message_ms(model.width)
+    return model.head_ms + (model.step_ms - model.head_ms) / n + sums_ms
 
 
-def both(
-    n: int, shards: int, step_ms: float, head_ms: float, layers: int, width: int, bits: float, wait_us: float
-) -> float:
+def both(n: int, shards: int, model: Model, link: Link) -> float:
     """Milliseconds of a token in n / shards stages."""
-    message = wait_us / 1e3 + width * ELEMENT_BYTES * 8 / bits * 1e3
     stages = n // shards
-    hops = stages * shards * message if stages > 1 else 0
-    return shared(shards, step_ms, head_ms, layers, width, bits, wait_us) + hops
+    hops_ms = stages * shards * link.message_ms(model.width) if stages > 1 else 0
+    return shared(shards, model, link) + hops_ms
 
 
-def print_best(step_ms: float, head_ms: float, layers: int, width: int) -> None:
+def print_best(model: Model) -> None:
     """For models that need so many machines: the number of shards that is fastest, and how fast it is."""
     print(f"\n{'stages x shards':<22}" + "".join(f"{n:>14}" for n in RANKS) + "   tokens/s")
-    for name, bits, wait in LINKS:
+    for link in LINKS:
         cells: list[str] = []
         for n in RANKS:
-            times = {
-                shards: both(n, shards, step_ms, head_ms, layers, width, bits, wait)
-                for shards in range(1, n + 1)
-                if n % shards == 0
-            }
+            times = {shards: both(n, shards, model, link) for shards in range(1, n + 1) if n % shards == 0}
             best = min(times, key=lambda shards: times[shards])
             cells.append(f"{n // best} x {best}: {1e3 / times[best]:.1f}")
-        print(f"{name:<22}" + "".join(f"{cell:>14}" for cell in cells))
+        print(f"{link.name:<22}" + "".join(f"{cell:>14}" for cell in cells))
 
 
-def print_tables(step_ms: float, head_ms: float, layers: int, width: int) -> None:
-    print(f"{step_ms:g} ms a token on one machine, {head_ms:g} of it the head; {layers} layers, {width} wide")
-    ways: dict[str, Callable[[int, float, float], float]] = {
-        "stages": lambda n, bits, wait: staged(n, step_ms, width, bits, wait),
-        "shards": lambda n, bits, wait: shared(n, step_ms, head_ms, layers, width, bits, wait),
-    }
+def print_tables(model: Model) -> None:
+    print(
+        f"{model.step_ms:g} ms a token on one machine, {model.head_ms:g} of it the head; "
+        f"{model.layers} layers, {model.width} wide"
+    )
+    ways: dict[str, Callable[[int, Model, Link], float]] = {"stages": staged, "shards": shared}
     for way, time_of in ways.items():
         print(f"\n{way + ', tokens/s':<22}" + "".join(f"{n:>8}" for n in RANKS) + "   pays up to")
-        for name, bits, wait in LINKS:
-            rates = [1e3 / time_of(n, bits, wait) for n in RANKS]
-            print(f"{name:<22}" + "".join(f"{rate:>8.1f}" for rate in rates) + f"{pays(rates):>11}")
-    print_best(step_ms, head_ms, layers, width)
+        for link in LINKS:
+            rates = [1e3 / time_of(n, model, link) for n in RANKS]
+            print(f"{link.name:<22}" + "".join(f"{rate:>8.1f}" for rate in rates) + f"{pays(rates):>11}")
+    print_best(model)
 
 
 def pays(rates: list[float]) -> int:
