@@ -35,6 +35,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "runtime.cache.codec",
             "runtime.cache.lanes",
             "runtime.cache.protocol",
+            "runtime.ranks.bounded",
             "runtime.ranks.group",
             "runtime.ranks.lane",
             "runtime.ranks.links",

@@ -74,23 +74,23 @@ def load(folder: Path = HERE) -> tuple[Any, Status]:
 
 def _check(folder: Path) -> str | None:
     """Were they built for this Python and this MLX, of the sources that are there? Their checksum."""
-    failed, remedy, built_for, checksum = _reported(folder)
-    if failed is not None:
-        raise _Absent(failed, remedy)
+    built = _reported(folder)
+    if built.failed is not None:
+        raise _Absent(built.failed, built.remedy)
     installed = _processor_build()
     if installed is None:
         raise _Absent("they work with MLX's processor build (mlx-cpu), and another is installed")
-    if installed != built_for:
+    if installed != built.mlx:
         raise _Absent(
-            f"they were built for MLX {built_for}, and {installed} is installed",
-            f"pip install 'mlx[cpu]=={built_for}'",
+            f"they were built for MLX {built.mlx}, and {installed} is installed",
+            f"pip install 'mlx[cpu]=={built.mlx}'",
         )
     if _outdated(folder):
         raise _Absent(
             "their sources have changed since they were built",
             "run `make kernels`, or install modelkit again",
         )
-    return checksum
+    return built.checksum
 
 
 def _processor_build() -> str | None:
@@ -107,18 +107,30 @@ def _processor_build() -> str | None:
     return version("mlx")
 
 
-def _reported(folder: Path) -> tuple[str | None, str | None, str | None, str | None]:
-    """(why they were not built, what helps, for which MLX they were, the checksum)."""
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What `building` has left beside the extension."""
+
+    failed: str | None
+    """Why there is none, a clause; None: there is one."""
+    remedy: str | None = None
+    mlx: str | None = None
+    """The release of MLX that it was built for."""
+    checksum: str | None = None
+    """Of the extension; None in reports of before there was one."""
+
+
+def _reported(folder: Path) -> _Report:
     try:
         entries: dict[str, dict[str, str | None]] = json.loads((folder / "built.json").read_text())
         own = entries.get(SUFFIX)
         if own is None:  # a wheel without them serves every Python; a checkout may have those of another
             own = next((entry for entry in entries.values() if entry["failed"]), None)
             if own is None:
-                return "they were built for another Python", "install modelkit with this one", None, None
-        return own["failed"], own.get("remedy"), own["mlx"], own.get("crc32")
+                return _Report("they were built for another Python", "install modelkit with this one")
+        return _Report(own["failed"], own.get("remedy"), own["mlx"], own.get("crc32"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "they were not built when modelkit was installed", "install modelkit again", None, None
+        return _Report("they were not built when modelkit was installed", "install modelkit again")
 
 
 def _outdated(folder: Path) -> bool:

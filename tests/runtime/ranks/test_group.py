@@ -16,7 +16,8 @@ import pytest
 from runtime import host
 from runtime.cpu import native
 from runtime.errors import RankLost
-from runtime.ranks.group import MOST_BYTES, Bounded, Group
+from runtime.ranks.bounded import Bounded
+from runtime.ranks.group import MOST_BYTES, Group
 from runtime.ranks.lane import Lane
 from runtime.ranks.links import Links
 from tests.support import exchanging, ranks
