@@ -22,7 +22,7 @@ from runtime.models.quantizing import SOURCE, Row
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
-from runtime.nn.self_attention import FusedAttention
+from runtime.nn.fused_attention import FusedAttention
 from runtime.records import dataclass
 
 

@@ -32,8 +32,8 @@ from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
 from runtime.nn.conv import CausalConv
+from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.rope import Rope
-from runtime.nn.self_attention import FusedAttention
 from runtime.records import dataclass
 from runtime.step import Step
 

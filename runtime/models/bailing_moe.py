@@ -31,9 +31,10 @@ from runtime.models.names import architecture_name
 from runtime.models.quantizing import SOURCE, Row
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.rope import Rope
-from runtime.nn.self_attention import FusedAttention, HeadNormAttention
+from runtime.nn.self_attention import HeadNormAttention
 from runtime.records import dataclass
 from runtime.weights import stored_packing, unpacked
 

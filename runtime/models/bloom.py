@@ -21,10 +21,10 @@ from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import gelu_tanh
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
+from runtime.nn.fused_attention import GroupedAttention
 from runtime.nn.layer import Layer
 from runtime.nn.mlp import MLP
 from runtime.nn.norm import Normalize
-from runtime.nn.self_attention import GroupedAttention
 from runtime.step import Step
 
 

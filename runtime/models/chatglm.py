@@ -21,9 +21,9 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import respelled
 from runtime.models.towers import Towers
 from runtime.nn.block import PreNorm
+from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.mlp import FusedGatedMLP
 from runtime.nn.rope_spec import read_rope
-from runtime.nn.self_attention import FusedAttention
 from runtime.records import dataclass
 
 _THETA = 10000.0

@@ -17,7 +17,7 @@ from runtime.models.family import Family
 from runtime.models.gpt_bigcode import MASKS, Config
 from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.self_attention import FusedAttention
+from runtime.nn.fused_attention import FusedAttention
 
 _THETA = 10000.0
 """The class's, whatever a file says."""

@@ -28,11 +28,11 @@ from runtime.models.family import Family
 from runtime.models.mpt import Clipped
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.norm import LayerNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.self_attention import FusedAttention
 from runtime.nn.sparse import SoftmaxMoE
 from runtime.records import dataclass
 

@@ -29,7 +29,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import Parallel, PreNorm, SideBySide
-from runtime.nn.self_attention import GroupedAttention
+from runtime.nn.fused_attention import GroupedAttention
 from runtime.records import dataclass
 
 

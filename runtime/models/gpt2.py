@@ -21,8 +21,8 @@ from runtime.models.headed import untied_head
 from runtime.models.placed import Placed, PlacedTrunk
 from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.mlp import ACTIVATIONS
-from runtime.nn.self_attention import FusedAttention
 from runtime.records import dataclass
 
 

@@ -17,8 +17,8 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm, SideBySide
+from runtime.nn.fused_attention import GroupedAttention
 from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.self_attention import GroupedAttention
 from runtime.records import dataclass
 
 

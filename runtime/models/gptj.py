@@ -22,10 +22,11 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_older
 from runtime.models.family import Family
 from runtime.models.tensor_names import GPT_TRUNK, respelled, without_spares
 from runtime.nn.block import Parallel
+from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
-from runtime.nn.self_attention import FusedAttention, SelfAttention
+from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
 
 

@@ -23,7 +23,7 @@ from runtime.models.gpt2 import outputs_first
 from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
-from runtime.nn.self_attention import FusedAttention
+from runtime.nn.fused_attention import FusedAttention
 from runtime.records import dataclass
 
 

@@ -17,7 +17,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.self_attention import FusedAttention
+from runtime.nn.fused_attention import FusedAttention
 
 _UNIT = 256
 """The MLP's width is a multiple of it."""

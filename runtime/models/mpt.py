@@ -21,10 +21,11 @@ from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import gelu
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
+from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.mlp import MLP
 from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope import Rope
-from runtime.nn.self_attention import FusedAttention, HeadShape, Projected
+from runtime.nn.self_attention import HeadShape, Projected
 from runtime.records import dataclass
 from runtime.step import Step
 

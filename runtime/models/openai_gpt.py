@@ -20,7 +20,7 @@ from runtime.models.headed import untied_head
 from runtime.models.opt import NormedSums
 from runtime.models.placed import Placed, PlacedTrunk
 from runtime.models.tensor_names import respelled
-from runtime.nn.self_attention import FusedAttention
+from runtime.nn.fused_attention import FusedAttention
 
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_new": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
 """By `afn`: its class's GELU is the approximate one, whichever is asked for."""

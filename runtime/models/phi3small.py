@@ -23,11 +23,11 @@ from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn import ops
 from runtime.nn.block import PreNorm
 from runtime.nn.block_sparse import BlockSparse
+from runtime.nn.fused_attention import GroupedAttention
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.self_attention import GroupedAttention
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -33,6 +33,7 @@ from runtime.nn.activation import gated, silu
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.conv import CausalConv, with_filters
+from runtime.nn.fused_attention import FusedHeadNormAttention
 from runtime.nn.layer import Mixer
 from runtime.nn.linear import linear
 from runtime.nn.mlp import FusedGatedMLP
@@ -40,7 +41,6 @@ from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, rms
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.self_attention import FusedHeadNormAttention
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step

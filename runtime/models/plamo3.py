@@ -19,9 +19,9 @@ from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.plamo2 import OFFSETS, Block
 from runtime.models.tensor_names import without_spares
+from runtime.nn.fused_attention import FusedHeadNormAttention
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.self_attention import FusedHeadNormAttention
 from runtime.records import dataclass
 
 _BASE = 150_000

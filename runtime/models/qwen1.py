@@ -16,7 +16,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.self_attention import FusedAttention
+from runtime.nn.fused_attention import FusedAttention
 
 Config = DecoderConfig
 

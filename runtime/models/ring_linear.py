@@ -24,12 +24,12 @@ from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.alibi import slopes
 from runtime.nn.block import PreNorm
+from runtime.nn.fused_attention import FusedAttention, FusedHeadNormAttention
 from runtime.nn.layer import Mixer
 from runtime.nn.lightning import LightningSpec, TurnedLightning
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.self_attention import FusedAttention, FusedHeadNormAttention
 from runtime.records import dataclass
 
 

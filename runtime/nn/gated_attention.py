@@ -13,10 +13,11 @@ import mlx.nn as nn
 from runtime.cache.protocol import AttentionCache
 from runtime.nn.activation import Activation, gated, sigmoid
 from runtime.nn.attend import attend, split_heads
+from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
-from runtime.nn.self_attention import Attention, FusedAttention, HeadNormAttention, HeadShape, Projected
+from runtime.nn.self_attention import Attention, HeadNormAttention, HeadShape, Projected
 from runtime.nn.sublayer import projections, with_output_gate
 from runtime.parts.attention import AttentionParts
 from runtime.parts.heads import Heads

@@ -8,10 +8,11 @@ import numpy as np
 from runtime.cache.layout import Full
 from runtime.nn import plain
 from runtime.nn.attend import merge_heads, split_heads
+from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.self_attention import Attention, FusedAttention, HeadNormAttention, SelfAttention
+from runtime.nn.self_attention import Attention, HeadNormAttention, SelfAttention
 from runtime.step import Step
 from tests.support.oneshot import OneShot
 

@@ -18,18 +18,13 @@ if native.kernels is None:
 
 from runtime.cpu.composed import Composed, by_name
 from runtime.nn import ops
+from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.gated_attention import GatedAttention
 from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.plain import ACTIVATIONS
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.self_attention import (
-    Attention,
-    FusedAttention,
-    HeadNormAttention,
-    SelfAttention,
-    WideNormAttention,
-)
+from runtime.nn.self_attention import Attention, HeadNormAttention, SelfAttention, WideNormAttention
 from runtime.nn.sublayer import added
 from runtime.step import Step
 from tests.runtime.cpu.native.rows import bits, computing
