@@ -268,10 +268,10 @@ def test_every_module_says_what_it_is_for() -> None:
 
 
 def test_one_file_knows_where_a_wrapper_keeps_its_text_model() -> None:
-    from runtime.models.wrapper import TEXT_BLOCKS
+    from runtime.models.text_config import TEXT_BLOCKS
 
     found = {module for module, path in _modules().items() if not _read(path).words.isdisjoint(TEXT_BLOCKS)}
-    assert found == {"runtime.models.wrapper"}
+    assert found == {"runtime.models.text_config"}
 
 
 def _of_families() -> set[str]:

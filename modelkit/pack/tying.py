@@ -27,7 +27,7 @@ from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import FloatWeights
 from modelkit.source.tensor import TensorInfo
 from runtime.models.spellings import ALIASES
-from runtime.models.wrapper import levels
+from runtime.models.text_config import levels
 
 HEADS = ("lm_head.weight", "embed_out.weight", "lm_head.out_proj.weight")
 """What checkpoints call an output head, behind the names of wrappers."""

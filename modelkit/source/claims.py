@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runtime.models.wrapper import levels
+from runtime.models.text_config import levels
 
 BLOCKS = ("quantization", "quantization_config", "compression_config")
 

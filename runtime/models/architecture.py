@@ -14,7 +14,7 @@ from runtime.models.family import Family
 from runtime.models.headless import headless
 from runtime.models.names import ARCHITECTURES, HEADLESS, KIN, architecture_name, by_both_names, module_name
 from runtime.models.spellings import one_spelling
-from runtime.models.wrapper import text_config
+from runtime.models.text_config import text_config
 from runtime.records import dataclass
 
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.rope_block import rope_block
 from runtime.models.spellings import modern_kind, one_spelling, written_as
-from runtime.models.wrapper import ROPE, levels, text_config
+from runtime.models.text_config import ROPE, levels, text_config
 
 _HUGE = (1 << 31) - 1
 # Products and quotients of a few numbers within these ends stay far inside float32.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.wrapper import levels
+from runtime.models.text_config import levels
 
 # Published files hold label maps of a thousand names and lists of a few thousand ids.
 _MOST_ENTRIES = 1 << 16

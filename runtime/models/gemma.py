@@ -36,8 +36,8 @@ from runtime.models.decoder_config import (
 )
 from runtime.models.family import Family
 from runtime.models.tensor_names import text_tensors
+from runtime.models.text_config import text_block
 from runtime.models.towers import USUAL
-from runtime.models.wrapper import text_block
 from runtime.nn.block import PreNorm, Sandwich
 from runtime.nn.norm import one_added
 from runtime.nn.rope import Rope

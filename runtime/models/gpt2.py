@@ -18,7 +18,7 @@ from runtime.models.decoder import attention_layout, layer_norms, plain_mlp
 from runtime.models.decoder_config import DecoderConfig
 from runtime.models.family import Family
 from runtime.models.headed import untied_head
-from runtime.models.placed import Placed, PlacedTrunk
+from runtime.models.position_table import PositionTableLM, PositionTableTrunk
 from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.fused_attention import FusedAttention
@@ -71,13 +71,13 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-def build(config: Config) -> Placed:
+def build(config: Config) -> PositionTableLM:
     norm = layer_norms(config)
     layers = [
         PreNorm(FusedAttention(config, None, bias=True, scale=scale), plain_mlp(config, bias=True), norm)
         for scale in config.scales
     ]
-    return Placed(PlacedTrunk(config, layers, norm()), untied_head(config))
+    return PositionTableLM(PositionTableTrunk(config, layers, norm()), untied_head(config))
 
 
 _MATRIX = re.compile(r".*\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc2?|mlp\.c_proj)\.weight")

@@ -17,7 +17,7 @@ from runtime.models.decoder import attention_layout, layer_norms, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.family import Family
 from runtime.models.headed import untied_head
-from runtime.models.placed import Placed, PlacedTrunk
+from runtime.models.position_table import PositionTableLM, PositionTableTrunk
 from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.fused_attention import GroupedAttention
@@ -60,7 +60,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-def build(config: Config) -> Placed:
+def build(config: Config) -> PositionTableLM:
     norm = layer_norms(config)
     layers = [
         PreNorm(
@@ -68,7 +68,7 @@ def build(config: Config) -> Placed:
         )
         for _ in config.windows
     ]
-    return Placed(PlacedTrunk(config, layers, norm()), untied_head(config))
+    return PositionTableLM(PositionTableTrunk(config, layers, norm()), untied_head(config))
 
 
 MASKS = (".attn.bias", ".attn.masked_bias")

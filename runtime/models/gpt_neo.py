@@ -15,7 +15,7 @@ from runtime.models.decoder import attention_layout, layer_norms, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.family import Family
 from runtime.models.headed import untied_head
-from runtime.models.placed import Placed, PlacedTrunk
+from runtime.models.position_table import PositionTableLM, PositionTableTrunk
 from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
@@ -55,13 +55,13 @@ def layout(config: DecoderConfig) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-def build(config: DecoderConfig) -> Placed:
+def build(config: DecoderConfig) -> PositionTableLM:
     norm = layer_norms(config)
     layers = [
         PreNorm(SelfAttention(config, None, output_bias=True, scale=1.0), plain_mlp(config, bias=True), norm)
         for _ in config.windows
     ]
-    return Placed(PlacedTrunk(config, layers, norm()), untied_head(config))
+    return PositionTableLM(PositionTableTrunk(config, layers, norm()), untied_head(config))
 
 
 _SPARE = (".attention.bias", ".attention.masked_bias")

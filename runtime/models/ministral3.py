@@ -16,8 +16,8 @@ from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_
 from runtime.models.decoder_config import DecoderConfig, layer_count, own_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import text_tensors
+from runtime.models.text_config import levels
 from runtime.models.towers import USUAL
-from runtime.models.wrapper import levels
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope

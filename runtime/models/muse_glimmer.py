@@ -26,8 +26,8 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, is_table
 from runtime.models.tensor_names import text_tensors
+from runtime.models.text_config import text_block
 from runtime.models.towers import Towers
-from runtime.models.wrapper import text_block
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import Sandwich
 from runtime.nn.gated_attention import OpenedAttention

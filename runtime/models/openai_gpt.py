@@ -18,7 +18,7 @@ from runtime.models.family import Family
 from runtime.models.gpt2 import Config
 from runtime.models.headed import untied_head
 from runtime.models.opt import NormedSums
-from runtime.models.placed import Placed, PlacedTrunk
+from runtime.models.position_table import PositionTableLM, PositionTableTrunk
 from runtime.models.tensor_names import respelled
 from runtime.nn.fused_attention import FusedAttention
 
@@ -38,13 +38,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
     return gpt2.parse({**own, **sizes, **vocab, "activation_function": _ACTIVATIONS[afn]})
 
 
-def build(config: Config) -> Placed:
+def build(config: Config) -> PositionTableLM:
     norm = layer_norms(config)
     layers = [
         NormedSums(FusedAttention(config, None, bias=True, scale=scale), plain_mlp(config, bias=True), norm)
         for scale in config.scales
     ]
-    return Placed(PlacedTrunk(config, layers, nn.Identity()), untied_head(config))
+    return PositionTableLM(PositionTableTrunk(config, layers, nn.Identity()), untied_head(config))
 
 
 _NAMES = (("tokens_embed.", "wte."), ("positions_embed.", "wpe."))

@@ -21,7 +21,7 @@ from runtime.models.decoder import attention_layout, layer_norms, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.family import Family
 from runtime.models.headed import untied_head
-from runtime.models.placed import Placed, PlacedTrunk
+from runtime.models.position_table import PositionTableLM, PositionTableTrunk
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Layer
@@ -79,7 +79,7 @@ class NormedSums(PreNorm):
         return self.post_attention_layernorm(added(x, self.mlp, step))
 
 
-class OptTrunk(PlacedTrunk):
+class OptTrunk(PositionTableTrunk):
     def __init__(self, config: Config, layers: Sequence[Layer], norm: Normalize) -> None:
         super().__init__(replace(config, hidden_size=config.width), layers, norm, before=_BEFORE)
         self.is_even = config.hidden_size == config.width
@@ -102,7 +102,7 @@ class OptTrunk(PlacedTrunk):
         return x if self.is_even else linear(self.project_in, x, step)
 
 
-def build(config: Config) -> Placed:
+def build(config: Config) -> PositionTableLM:
     inside = replace(config, hidden_size=config.width)
     norm = layer_norms(inside)
     wiring, bias = PreNorm if config.norm_first else NormedSums, config.bias
@@ -113,7 +113,7 @@ def build(config: Config) -> Placed:
         for _ in config.windows
     ]
     last = norm() if config.norm_last else nn.Identity()
-    return Placed(OptTrunk(config, layers, last), untied_head(config))
+    return PositionTableLM(OptTrunk(config, layers, last), untied_head(config))
 
 
 _NAMES = (

@@ -19,8 +19,8 @@ from runtime.models.config import Fields
 from runtime.models.decoder_config import layer_count
 from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.folding import Folding, FoldingTrunk, Memories, folding_layout, one_earlier
 from runtime.models.headed import untied_head
+from runtime.models.rwkv_trunk import Memories, RwkvLM, RwkvTrunk, one_earlier, rwkv_layout
 from runtime.nn import ops
 from runtime.nn.activation import relu2, sigmoid
 from runtime.nn.linear import linear
@@ -80,7 +80,7 @@ def read_halving(fields: Fields) -> int:
 
 def layout(config: Config) -> list[LayerSpec]:
     sums = Recurrent({name: State((config.hidden_size,), "float32") for name in ("top", "sum", "weight")})
-    return folding_layout(config.hidden_size, config.layers, sums)
+    return rwkv_layout(config.hidden_size, config.layers, sums)
 
 
 Mixes = Callable[[mx.array, Step, ScanningCache, ScanningCache], mx.array]
@@ -177,14 +177,14 @@ _LAST_EPS = 1e-5
 """Of the last norm, whatever a file says of the others."""
 
 
-def build(config: Config) -> Folding:
+def build(config: Config) -> RwkvLM:
     layers = [Block(config, place, Sums(config), FeedForward(config)) for place in range(config.layers)]
     return with_head(config, layers)
 
 
-def with_head(config: Shape, layers: Sequence["Block"]) -> Folding:
+def with_head(config: Shape, layers: Sequence["Block"]) -> RwkvLM:
     norm = LayerNorm(config.hidden_size, eps=_LAST_EPS)
-    return Folding(FoldingTrunk(config.vocab_size, config.hidden_size, layers, norm), untied_head(config))
+    return RwkvLM(RwkvTrunk(config.vocab_size, config.hidden_size, layers, norm), untied_head(config))
 
 
 def own_name(name: str) -> str:

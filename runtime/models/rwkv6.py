@@ -21,8 +21,8 @@ from runtime.models.config import Fields
 from runtime.models.decoder_config import layer_count
 from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.folding import Folding, folding_layout, one_earlier
 from runtime.models.rwkv import Block, FeedForward, Shape, Shares, with_head
+from runtime.models.rwkv_trunk import RwkvLM, one_earlier, rwkv_layout
 from runtime.nn import ops
 from runtime.nn.activation import silu
 from runtime.nn.linear import linear
@@ -84,7 +84,7 @@ _HEAD_EPS = 1e-5
 
 def layout(config: Config) -> list[LayerSpec]:
     state = State((config.heads, config.head_dim, config.head_dim), "float32")
-    return folding_layout(config.hidden_size, config.layers, Recurrent({"state": state}))
+    return rwkv_layout(config.hidden_size, config.layers, Recurrent({"state": state}))
 
 
 class Gaps(Module):
@@ -185,7 +185,7 @@ class Folds(Module):
         return flat.reshape(*flat.shape[:2], -1, self._size)
 
 
-def build(config: Config) -> Folding:
+def build(config: Config) -> RwkvLM:
     shares = Gaps if config.by_token else Shares
     layers = [
         Block(config, place, Folds(config), FeedForward(config, shares)) for place in range(config.layers)

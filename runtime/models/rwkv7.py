@@ -18,8 +18,8 @@ from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.folding import Folding, FoldingTrunk, Memories, folding_layout, one_earlier
 from runtime.models.headed import untied_head
+from runtime.models.rwkv_trunk import Memories, RwkvLM, RwkvTrunk, one_earlier, rwkv_layout
 from runtime.models.tensor_names import respelled
 from runtime.nn import ops
 from runtime.nn.activation import relu2
@@ -113,7 +113,7 @@ def _refuse_wide_values(fields: Fields, hidden: int, layers: int) -> None:
 
 def layout(config: Config) -> list[LayerSpec]:
     state = State((config.heads, config.head_dim, config.head_dim), "float32")
-    return folding_layout(config.hidden_size, config.layers, Recurrent({"state": state}))
+    return rwkv_layout(config.hidden_size, config.layers, Recurrent({"state": state}))
 
 
 class Bottleneck(Module):
@@ -265,15 +265,15 @@ class Block(Module):
         return x + self.ffn(self.ffn_norm(x), step, shift_behind)
 
 
-class Trunk(FoldingTrunk):
+class Trunk(RwkvTrunk):
     along: ClassVar[str] = "values of the first layer"
     """By this a step knows what layers take besides the stream, as wide as that."""
 
 
-def build(config: Config) -> Folding:
+def build(config: Config) -> RwkvLM:
     layers = [Block(config, place, Trunk.along) for place in range(config.layers)]
     norm = LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
-    return Folding(Trunk(config.vocab_size, config.hidden_size, layers, norm), untied_head(config))
+    return RwkvLM(Trunk(config.vocab_size, config.hidden_size, layers, norm), untied_head(config))
 
 
 _RENAMED = (("_lora.lora.0.", "_lora.down."), ("_lora.lora.2.", "_lora.up."))

@@ -8,7 +8,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder_config import layer_count, read_shape, read_softcap, read_windows, two_ropes
 from runtime.models.t5gemma_config import Config as Stacks
 from runtime.models.t5gemma_config import StackConfig
-from runtime.models.wrapper import TEXT_BLOCKS
+from runtime.models.text_config import TEXT_BLOCKS
 from runtime.records import dataclass
 
 _TEXT = TEXT_BLOCKS[0]

@@ -17,7 +17,7 @@ from runtime.models.decoder import Trunk, attention_layout, layer_norms, plain_m
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.family import Family
 from runtime.models.headed import untied_head
-from runtime.models.placed import Placed
+from runtime.models.position_table import PositionTableLM
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Layer
@@ -77,7 +77,7 @@ class WavedTrunk(Trunk):
         return x + places.astype(x.dtype)
 
 
-def build(config: Config) -> Placed:
+def build(config: Config) -> PositionTableLM:
     norm = layer_norms(config)
     layers = [
         PreNorm(
@@ -85,7 +85,7 @@ def build(config: Config) -> Placed:
         )
         for _ in config.windows
     ]
-    return Placed(WavedTrunk(config, layers, norm()), untied_head(config))
+    return PositionTableLM(WavedTrunk(config, layers, norm()), untied_head(config))
 
 
 _NAMES = (

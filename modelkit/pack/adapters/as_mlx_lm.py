@@ -27,8 +27,8 @@ from modelkit.source.adapters.mlx import CONFIG, WEIGHTS
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import MlxWeights
 from modelkit.source.tensor import TensorInfo
+from runtime.models.text_config import text_block
 from runtime.models.towers import unwrapped
-from runtime.models.wrapper import text_block
 from runtime.nn.low_rank import HEAD
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from modelkit.source.adapters.peft import CONFIG, PREFIX, TOKENS, WEIGHTS
 from modelkit.source.tensor import TensorInfo
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.passage import is_stack, stack_layouts
-from runtime.models.wrapper import text_block
+from runtime.models.text_config import text_block
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from modelkit.source.inventory import Inventory
 from runtime.models.checkpoint import TRUNK, Checkpoint
 from runtime.models.names import module_name
 from runtime.models.tensor_names import spelled
+from runtime.models.text_config import text_block
 from runtime.models.towers import text_name, unwrapped
-from runtime.models.wrapper import text_block
 from runtime.nn.low_rank import HEAD
 
 Shape = tuple[int, ...]
@@ -35,7 +35,7 @@ def in_transformers(inventory: Inventory, *, writes: bool) -> dict[str, Shape]:
     files = checkpoint_of(inventory.config)
     own = [tensor for name, tensor in inventory.tensors.items() if not name.endswith(files.spare)]
     matrices = {one.name: one.shape for one in gather(own, files, {})}
-    wrapped = text_block(inventory.config) or module_name(inventory.config) == "wrapped"
+    wrapped = text_block(inventory.config) or module_name(inventory.config) == "multimodal"
     inside = files.inside if wrapped else None
     found: dict[str, Shape] = {}
     for name, shape in matrices.items():

@@ -8,8 +8,8 @@ from dataclasses import replace
 from modelkit.errors import SourceError
 from modelkit.source.adapters.value import AdapterSource
 from runtime.models.architecture import Described
+from runtime.models.multimodal import ALL_TOWERS
 from runtime.models.towers import USUAL, text_name
-from runtime.models.wrapped import ALL_TOWERS
 
 
 def without_towers(

@@ -20,7 +20,7 @@ from modelkit.source.prequantized import FloatWeights, Packing
 from modelkit.source.tensor import BITS, TensorInfo
 from runtime.blocks.types import BlockType
 from runtime.models.checkpoint import Checkpoint
-from runtime.models.wrapper import text_config
+from runtime.models.text_config import text_config
 from runtime.records import dataclass
 
 FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}

@@ -10,7 +10,7 @@ from typing import Any
 
 from modelkit.pack.mlx_lm import when
 from runtime.models.names import HEADLESS
-from runtime.models.wrapper import levels
+from runtime.models.text_config import levels
 from runtime.records import dataclass
 
 RELEASE = "0.32.2"

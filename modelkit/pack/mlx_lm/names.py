@@ -70,7 +70,7 @@ def without_towers(sheet: Sheet) -> str:
 def text_alone(sheet: Sheet) -> str:
     """A wrapper that mlx-lm has no class for, as the text model in it."""
     from runtime.errors import UnsupportedModel
-    from runtime.models.wrapped import alone
+    from runtime.models.multimodal import alone
 
     try:
         text = alone(sheet.config)

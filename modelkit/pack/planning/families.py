@@ -5,7 +5,7 @@ from typing import Any
 
 from runtime.models.checkpoint import PLAIN, Checkpoint
 from runtime.models.quantizing import Request
-from runtime.models.wrapper import text_config
+from runtime.models.text_config import text_config
 from runtime.quant import Format
 
 

@@ -19,7 +19,7 @@ from modelkit.source.claims import claimed_method, quantization_blocks
 from modelkit.tokenizer import Tokenizer, load_tokenizer
 from runtime.errors import UnsupportedModel
 from runtime.models import describe
-from runtime.models.wrapper import TEXT_BLOCKS, levels, text_config
+from runtime.models.text_config import TEXT_BLOCKS, levels, text_config
 from runtime.quant import find_format
 from tests.support.parity import Reference
 from tests.support.tiny import write_tokenizer

@@ -18,8 +18,8 @@ from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower
+from runtime.models.text_config import TEXT_BLOCKS, levels, text_block
 from runtime.models.towers import THINKER, USUAL, Towers
-from runtime.models.wrapper import TEXT_BLOCKS, levels, text_block
 from runtime.records import dataclass
 
 Raw = Mapping[str, Any]

@@ -15,7 +15,7 @@ from runtime.nn.norm import Normalize
 from runtime.step import Step
 
 
-class PlacedTrunk(Trunk):
+class PositionTableTrunk(Trunk):
     """before: rows of the table before that of the first position."""
 
     def __init__(
@@ -31,7 +31,7 @@ class PlacedTrunk(Trunk):
         return step.embedded(self.embed) + embed(self.embed_positions, places, step)
 
 
-class Placed(CausalLM):
+class PositionTableLM(CausalLM):
     """head: None where the embedding is the head, too."""
 
     def __init__(self, trunk: Trunk, head: nn.Module | None) -> None:

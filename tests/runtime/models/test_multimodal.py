@@ -11,9 +11,9 @@ from safetensors.numpy import save_file
 from runtime.errors import UnsupportedModel
 from runtime.loading import load_model
 from runtime.models import ARCHITECTURES, describe
+from runtime.models.multimodal import SAME, TEXTS, WRAPPERS
 from runtime.models.towers import text_name, unwrapped
 from runtime.models.unused import unused_parts
-from runtime.models.wrapped import SAME, TEXTS, WRAPPERS
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 
@@ -207,7 +207,7 @@ def test_what_tensors_are_called_without_their_wrapper(start: str) -> None:
 
 
 def test_every_class_stands_beside_its_type() -> None:
-    types = {name for name, module in ARCHITECTURES.items() if module == "wrapped" and name.islower()}
+    types = {name for name, module in ARCHITECTURES.items() if module == "multimodal" and name.islower()}
     assert types == WRAPPERS.keys()
 
 

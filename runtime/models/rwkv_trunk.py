@@ -23,7 +23,7 @@ Memories = tuple[ScanningCache, ScanningCache, ScanningCache]
 """Of a layer."""
 
 
-def folding_layout(hidden: int, layers: int, fold: Recurrent) -> list[LayerSpec]:
+def rwkv_layout(hidden: int, layers: int, fold: Recurrent) -> list[LayerSpec]:
     """fold: what a layer's state is."""
     shift = Recurrent({"shift": State((1, hidden))})
     return [shift, fold, shift] * layers
@@ -38,7 +38,7 @@ def one_earlier(
     return whole[:, :-1], {"shift": detached(mx.take_along_axis(whole, places, axis=1))}
 
 
-class FoldingTrunk(Module):
+class RwkvTrunk(Module):
     in_turn: ClassVar[str] = "layers"
 
     def __init__(
@@ -59,5 +59,5 @@ class FoldingTrunk(Module):
         return embed(self.embeddings, ids, step)
 
 
-class Folding(Headed):
+class RwkvLM(Headed):
     table_name = "embeddings"

@@ -1,6 +1,6 @@
 """Text models of other families inside multimodal wrappers, with tiny towers whose tensors are dropped.
 
-One for each way in which such a text model differs from the family's own; `test_wrapped` has the other
+One for each way in which such a text model differs from the family's own; `test_multimodal` has the other
 wrappers.
 """
 
