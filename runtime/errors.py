@@ -6,7 +6,7 @@ RuntimeFault
 ├── UnsupportedModel   nothing here runs this config, or a field of it has a value we know to be wrong
 ├── WeightMismatch     tensors missing, surplus or misshapen
 ├── TooLarge           weights would take more memory than there is
-├── ProcessLimit            a limit on the process's addresses or threads leaves no room to compute in
+├── ProcessLimit       a limit on the process's addresses or threads leaves no room to compute in
 ├── CannotCut          this model cannot be cut among so many machines
 ├── BadTokenIds        an id outside the vocabulary
 ├── QueueFull          as many requests wait as may

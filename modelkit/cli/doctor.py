@@ -16,7 +16,7 @@ from modelkit.cli.terminal.tables import WHOLE, sections
 from modelkit.cli.terminal.ui import HOW_TO_GET_MLX, count, json_option, size
 from modelkit.errors import StoreError
 from modelkit.settings import Settings
-from runtime.errors import AddressLimit
+from runtime.errors import ProcessLimit
 
 if TYPE_CHECKING:
     from runtime.cpu import BlasReport
@@ -113,7 +113,7 @@ def _blas() -> "BlasReport":
 
     try:
         return bind_blas()
-    except AddressLimit as fault:
+    except ProcessLimit as fault:
         return replace(report(), reason=str(fault))
 
 

@@ -28,7 +28,7 @@ from runtime.cache.build import LayerMemory
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.thread import MlxThread
-from runtime.errors import AddressLimit, TooLarge, UnsupportedModel, WeightMismatch
+from runtime.errors import ProcessLimit, TooLarge, UnsupportedModel, WeightMismatch
 from runtime.forecast import Demand
 from runtime.loaded import LoadedModel
 from runtime.loading import Loading, begin_load
@@ -337,7 +337,7 @@ def _loading(opened: Opened) -> Generator[None]:
     """Errors of the floor below, in the words of this one."""
     try:
         yield
-    except (UnsupportedModel, WeightMismatch, AddressLimit) as fault:
+    except (UnsupportedModel, WeightMismatch, ProcessLimit) as fault:
         raise LoadError(f"{opened.label} cannot be loaded: {fault}") from fault
     except TooLarge as fault:
         raise LoadError(f"{opened.label} does not fit: {fault}", hint=_SMALLER) from fault

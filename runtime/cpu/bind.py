@@ -78,7 +78,7 @@ def bind_blas(enabled: bool = True) -> BlasReport:
     """Bind the fast BLAS once per process, with `most_threads`; later calls return the report.
 
     Threads spin while they wait, so more of them than free cores is slow, not fast: runtime.cpu.threads
-    chooses a number step by step. Raises AddressLimit: whoever calls this is about to compute.
+    chooses a number step by step. Raises ProcessLimit: whoever calls this is about to compute.
     """
     global _report
     with _lock:

@@ -4,7 +4,7 @@ embeddings.
 Learned positions, a LayerNorm behind every sublayer, biases everywhere; MPNet adds to all scores what a table
 says of the distance, ERNIE to embeddings what one says of the task. ELECTRA's and ALBERT's embeddings may be
 narrower than layers; ALBERT runs each layer several times. Every token has the first type, as in a text that
-is not a pair. Files have the encoder's tensors with or without a prefix, beside heads for other tasks, a pooler
+is no pair. Files have the encoder's tensors with or without a prefix, beside heads for other tasks, a pooler
 and a buffer of positions that nothing here reads.
 
 Sources: arXiv 1810.04805, 1907.11692, 1910.01108, 2004.09297, 1909.11942; transformers

@@ -12,7 +12,7 @@ from click.testing import Result
 from modelkit import __version__
 from runtime.cpu import native
 from runtime.cpu.native import Status
-from runtime.errors import AddressLimit
+from runtime.errors import ProcessLimit
 
 
 def test_json_has_versions_device_blas_and_store(modelkit: Callable[..., Result], home: Path) -> None:

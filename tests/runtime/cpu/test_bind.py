@@ -154,13 +154,13 @@ def test_no_library_is_asked_for_more_addresses_than_there_are() -> None:
     """It ends the process then, with words of its own, or MLX waits for ever for a thread."""
     code = """
     import resource
-    from runtime.errors import AddressLimit
+    from runtime.errors import ProcessLimit
     from runtime.host import address_room
     limit = 2**20 * 400
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     try:
         bind_blas()
-    except AddressLimit as fault:
+    except ProcessLimit as fault:
         print(f"leaves this process {address_room():,} bytes" in str(fault), report().bound)
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
     print(bind_blas().bound)
