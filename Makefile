@@ -50,7 +50,7 @@ demo: $(KERNELS)
 	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit show island
 	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit run island "Tell me a story." -p seed=7 --verbose
 	@echo; echo "The draft against plain decoding, on this machine:"
-	@$(BIN)/python benchmarks/island.py --rounds 2
+	@$(BIN)/python benchmarks/example_pair.py --rounds 2
 
 test: $(KERNELS)
 	@sh tests/support/get_browser.sh

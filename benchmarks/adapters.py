@@ -25,7 +25,7 @@ import mlx.core as mx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.made_up import make, order
+from benchmarks.known_text import make, order
 from runtime import cpu
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel

@@ -62,7 +62,7 @@ def _begin(workers: list["subprocess.Popen[str]"]) -> list[str]:
 
 def answer(kind: str, seconds: float) -> None:
     """One process: answers short requests for `seconds`, once it is told to."""
-    import made_up
+    import known_text
     from threads import LAYERS, WIDTH
 
     from runtime import host
@@ -75,9 +75,9 @@ def answer(kind: str, seconds: float) -> None:
     bind_blas()
     threads = {"1": 1, "all": host.cores(), "chosen": None}[kind]
     with tempfile.TemporaryDirectory() as folder:
-        config, shards = made_up.make(Path(folder), made_up.order(1), layers=LAYERS, width=WIDTH)
+        config, shards = known_text.make(Path(folder), known_text.order(1), layers=LAYERS, width=WIDTH)
         engine = Engine(lambda: load_model(config, shards), Options(2048, threads=threads))
-        ids = tuple(made_up.walk(made_up.order(1), 3, 8))
+        ids = tuple(known_text.walk(known_text.order(1), 3, 8))
         request = Request(ids, 8, SamplingParams(temperature=0))
         list(engine.submit(request))
         print("loaded", flush=True)

@@ -14,7 +14,7 @@ STARTED = time.perf_counter()
 
 import llama_cpp.llama_cpp as lc  # noqa: E402
 import numpy as np  # noqa: E402
-from processor_held import peak_mb  # noqa: E402
+from peak_memory import peak_mb  # noqa: E402
 
 DECODED, BEHIND, ROWS_DECODED, VERIFIED = 128, 48, 48, 128
 

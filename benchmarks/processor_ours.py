@@ -15,7 +15,7 @@ STARTED = time.perf_counter()
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import modelkit  # noqa: E402
-from benchmarks.processor_held import peak_mb  # noqa: E402
+from benchmarks.peak_memory import peak_mb  # noqa: E402
 from modelkit.model import Model  # noqa: E402
 
 DECODED, BEHIND, ROWS_DECODED, VERIFIED = 128, 48, 48, 128

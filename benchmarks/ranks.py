@@ -118,8 +118,8 @@ def make(folder: Path, layers: int, width: int) -> None:
     """A package's files: config.json and weights, matrices packed."""
     import mlx.core as mx
 
-    from benchmarks.made_up import make as make_floats
-    from benchmarks.made_up import order
+    from benchmarks.known_text import make as make_floats
+    from benchmarks.known_text import order
 
     config, (path,) = make_floats(folder, order(0), layers=layers, width=width)
     packed: dict[str, Any] = {}

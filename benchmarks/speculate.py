@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import made_up  # noqa: E402
+import known_text  # noqa: E402
 import mlx.core as mx  # noqa: E402
 from mlx.utils import tree_map  # noqa: E402
 
@@ -153,22 +153,22 @@ def _compete(title: str, run: Field, requests: list[Request], rounds: int) -> No
 
 
 def _made_up(place: Path, layers: int, width: int, tokens: int) -> Field:
-    right, wrong = made_up.order(0), made_up.order(1)
-    target = made_up.make(place / "target", right, layers=layers, width=width)
+    right, wrong = known_text.order(0), known_text.order(1)
+    target = known_text.make(place / "target", right, layers=layers, width=width)
     small = {"layers": 2, "width": width // 2}
-    perfect = made_up.make(place / "perfect", right, **small)
-    useless = made_up.make(place / "useless", wrong, **small)
+    perfect = known_text.make(place / "perfect", right, **small)
+    useless = known_text.make(place / "useless", wrong, **small)
     starts = (11, 222, 3333)
-    nonsense = made_up.walk(wrong, 5, 50)
+    nonsense = known_text.walk(wrong, 5, 50)
     prompts: Prompts = {
         "fresh": [(*nonsense, start) for start in starts],
-        "quoting": [(*made_up.walk(right, start, tokens + 10), *nonsense, start) for start in starts],
+        "quoting": [(*known_text.walk(right, start, tokens + 10), *nonsense, start) for start in starts],
     }
     return Field(lambda: load_model(*target, on=device.device()), _guessing(perfect, useless), prompts)
 
 
-def _guessing(perfect: made_up.Files, useless: made_up.Files) -> dict[str, Drafters]:
-    def draft(files: made_up.Files) -> Drafters:
+def _guessing(perfect: known_text.Files, useless: known_text.Files) -> dict[str, Drafters]:
+    def draft(files: known_text.Files) -> Drafters:
         return lambda _: {"draft": ModelDrafter(load_model(*files, on=device.device()))}
 
     return {

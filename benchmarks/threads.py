@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import made_up  # noqa: E402
+import known_text  # noqa: E402
 
 from runtime import host  # noqa: E402
 from runtime.cpu import bind_blas  # noqa: E402
@@ -67,7 +67,7 @@ def main() -> None:
     print(bind_blas().config, "with", host.cores(), "cores; others keep", _others(), "of them busy now")
     asked = {"1": 1, "all": host.cores(), "chosen": None}
     with tempfile.TemporaryDirectory() as folder:
-        config, shards = made_up.make(Path(folder), made_up.order(1), layers=LAYERS, width=WIDTH)
+        config, shards = known_text.make(Path(folder), known_text.order(1), layers=LAYERS, width=WIDTH)
 
         def start(threads: int | None) -> Engine:
             return Engine(lambda: load_model(config, shards), Options(2048, threads=threads))
@@ -132,7 +132,7 @@ def measure(kinds: dict[str, list[Engine]], callers: int, tokens: int, rounds: i
 def answer(engines: list[Engine], callers: int, tokens: int, seed: int) -> Cost:
     """All callers of all engines at once. More than one token: the time of decoding; one: of the prompt."""
     prompt = PROMPT if tokens == 1 else 8
-    ids = [made_up.walk(made_up.order(1), 31 * caller + 7 * seed, prompt) for caller in range(callers)]
+    ids = [known_text.walk(known_text.order(1), 31 * caller + 7 * seed, prompt) for caller in range(callers)]
     jobs = [
         threading.Thread(
             target=ask, args=(engine, Request(tuple(its), tokens, SamplingParams(temperature=0)))

@@ -13,7 +13,7 @@ depth correct the others too.
 
 Pure: times come in as numbers, nothing here knows a clock or a model. Matrices have some twenty rows: lists
 are as quick as an array library, whose import takes longer than a first token. The constants were set on
-simulated machines (tests/runtime/speculate/test_learner.py) and tried with `benchmarks/island.py`.
+simulated machines (tests/runtime/speculate/test_learner.py) and tried with `benchmarks/example_pair.py`.
 """
 
 import math

@@ -1,7 +1,7 @@
 """What a decoded token costs the host, of every family of the test suite: nodes of MLX's graph from the token
 that is read to the one that is drawn, and processor time of the thread that makes and hands over that graph.
 
-    python benchmarks/nodes.py [NAME ...] [--tokens 64] [--names] [--against FILE]
+    python benchmarks/graph_nodes.py [NAME ...] [--tokens 64] [--names] [--against FILE]
 
 The networks are the tiny ones of tests/data/references, their matrices packed in eight bits where they can
 be, so that kernels are a small part of a token; times are medians, told as ratios to those of the first

@@ -1,4 +1,4 @@
-"""The other side of island.py: the same questions through mlx-lm, plainly and with its speculative decoding.
+"""mlx-lm in benchmarks/example_pair.py: the same questions, plainly and with its speculative decoding.
 
 Arguments: the folders of target and draft. Reads one conversation per line from standard input, as JSON, and
 writes {"plain", "drafted"}: for each the ids of the answer and the seconds from its first token to its last.

@@ -1,6 +1,6 @@
 """The example pair: how many drafted tokens are accepted, and what that wins over plain decoding, in one run.
 
-python benchmarks/island.py [--rounds 5] [--runs 1] [--useless] [--peer PYTHON]
+python benchmarks/example_pair.py [--rounds 5] [--runs 1] [--useless] [--peer PYTHON]
 
 Packages are made from Modelfile.example, with the draft as it is, in q4, and (--useless) with a draft of the
 same shape that is never right. Every question is answered plainly, with the draft, and plainly again, so that
@@ -54,7 +54,7 @@ class Peer:
     """mlx-lm in a process of its own."""
 
     def __init__(self, python: str) -> None:
-        script = str(Path(__file__).with_name("island_peer.py"))
+        script = str(Path(__file__).with_name("example_pair_peer.py"))
         folders = [str(ROOT / "examples" / "island" / name) for name in ("target", "draft")]
         self._process = subprocess.Popen(
             [python, script, *folders], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
