@@ -14,7 +14,7 @@ from runtime.device import Device
 from runtime.errors import WeightMismatch
 from runtime.load_plan import LoadPlan, fit_network, float_of, head_layout, plan_for, wanted_dtype
 from runtime.models.architecture import Described, describe
-from runtime.nn.ordered import set_apart
+from runtime.nn.ordered import take_orders
 from runtime.records import dataclass
 from runtime.streams import on_own_thread
 from runtime.weights import DTYPES, dtype_problems, width_problems
@@ -40,7 +40,7 @@ def check_weights(
         placeholders = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
         try:
             opened = unfolded(placeholders, config, floats="none").weights
-            set_apart(opened)
+            take_orders(opened)
             network, _ = fit_network(described, config, opened)
         except WeightMismatch as mismatch:
             return mismatch.problems

@@ -19,9 +19,9 @@ from runtime.errors import WeightMismatch
 from runtime.holding import Holding, held_bytes
 from runtime.models.architecture import Described
 from runtime.models.unused import adapted
-from runtime.nn.ordered import ordered_modules, set_apart, with_order
+from runtime.nn.build_network import build_network
+from runtime.nn.ordered import ordered_modules, take_orders, with_order
 from runtime.nn.stored import of_blocks, read_as_stored
-from runtime.nn.undrawn import undrawn
 from runtime.records import dataclass
 from runtime.weights import fit
 
@@ -137,13 +137,13 @@ def _plan_of(
 
     unordered = ordered_modules(weights) if to_cut else set[str]()
     opened = unfolded(weights, config, floats=floats, stay=holding.stay)
-    orders = set_apart(opened.weights, unordered)
+    orders = take_orders(opened.weights, unordered)
     parts, notes = fitted(opened)
     changed = opened.changed(array for _, tensors in parts for array in tensors.values())
     lost = orders.lost(parts)
     if changed or lost:
         opened = unfolded(weights, config, floats=floats, stay=holding.stay, but=changed)
-        orders = set_apart(opened.weights, unordered | lost)
+        orders = take_orders(opened.weights, unordered | lost)
         parts, notes = fitted(opened)
     holding = replace(holding, blocks=opened.kept, orders=orders.arrays, with_order=with_order)
     sizes = tuple(held_bytes(network, tensors, holding) for network, tensors in parts)
@@ -189,7 +189,7 @@ def _fitted_head(
     fitted = {} if head is None else adapted(described, weights, head)
     if head is None or not fitted:
         return [], ()
-    network = undrawn(head.build, described.config)
+    network = build_network(head.build, described.config)
     try:
         fit(network, fitted, config)
     except WeightMismatch as mismatch:

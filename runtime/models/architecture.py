@@ -35,9 +35,9 @@ class Described:
 
     def network(self) -> Any:
         """A Network with lazy (unallocated) weights, named as the tensors of the checkpoint."""
-        from runtime.nn.undrawn import undrawn
+        from runtime.nn.build_network import build_network
 
-        return undrawn(self.family.build, self.config)
+        return build_network(self.family.build, self.config)
 
     @property
     def vocab_size(self) -> int:

@@ -41,7 +41,7 @@ from runtime.nn.attend import merge_heads, split_heads
 from runtime.nn.block import PreNorm
 from runtime.nn.indexer import Indexer, IndexShape, narrowed
 from runtime.nn.linear import embed, linear
-from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads, unchosen
+from runtime.nn.mla import LatentAttention, LatentShape, missing_choice, split_latent_heads
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope import Rope
@@ -246,7 +246,7 @@ class Attention(LatentAttention):
 
     def _chosen_places(self, x: mx.array, step: Step, memory: AttentionCache) -> mx.array | None:
         if "indexer" not in self:
-            return step.memo(("chosen", self._chooser), unchosen)
+            return step.memo(("chosen", self._chooser), missing_choice)
         keys, _, mask = memory.append(step, self.indexer.key(x, step), None)
         return step.memo(("chosen", self._chooser), lambda: self.indexer.choose(x, x, keys, mask, step))
 

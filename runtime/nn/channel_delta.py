@@ -8,7 +8,7 @@ to the middle, where neither exceeds one. Source: Kimi Linear (arXiv 2510.26692)
 
 import mlx.core as mx
 
-from runtime.nn.chunks import chunk_of, from_chunks, silence, to_chunks
+from runtime.nn.chunks import chunk_of, from_chunks, to_chunks, zero_padding
 from runtime.nn.gated_delta import CHUNK, carry, unit_lower_inverse
 
 
@@ -29,7 +29,7 @@ def channel_delta(
     scaled, keys normalised.
     """
     queries, keys, values, strength = (x.astype(mx.float32) for x in (queries, keys, values, strength))
-    decay, strength = silence(decay.astype(mx.float32), counts), silence(strength, counts)
+    decay, strength = zero_padding(decay.astype(mx.float32), counts), zero_padding(strength, counts)
     form = _one_token if keys.shape[1] == 1 else _chunked
     return form(queries, keys, values, decay, strength, state)
 

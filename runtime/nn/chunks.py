@@ -5,7 +5,7 @@ nothing.
 import mlx.core as mx
 
 
-def silence(x: mx.array, counts: mx.array | None) -> mx.array:
+def zero_padding(x: mx.array, counts: mx.array | None) -> mx.array:
     """x [B, L, ...] with zeros where a row's token is padding. counts: real tokens per row, None when all
     are.
     """

@@ -13,7 +13,7 @@ Sources: gated delta networks (arXiv 2412.06464); parallel delta rule (2406.0648
 
 import mlx.core as mx
 
-from runtime.nn.chunks import chunk_of, from_chunks, silence, to_chunks
+from runtime.nn.chunks import chunk_of, from_chunks, to_chunks, zero_padding
 
 CHUNK = 64
 
@@ -36,7 +36,7 @@ def gated_delta(
     """
     groups = keys.shape[2]
     queries, keys, values, strength = (x.astype(mx.float32) for x in (queries, keys, values, strength))
-    decay, strength = silence(decay.astype(mx.float32), counts), silence(strength, counts)
+    decay, strength = zero_padding(decay.astype(mx.float32), counts), zero_padding(strength, counts)
     grouped = state.reshape(state.shape[0], groups, -1, *state.shape[2:])
     form = _one_token if keys.shape[1] == 1 else _chunked
     outputs, grouped = form(queries, keys, values, decay, strength, grouped)

@@ -143,4 +143,5 @@ def narrowed(keys: mx.array, mask: Mask, best: mx.array | None) -> tuple[mx.arra
 
 
 def array_of(mask: Mask, queries: int, visible: int) -> mx.array | None:
+    """The mask as an array, [B or 1, 1, L or 1, K]; None: all is seen."""
     return causal_mask(queries, visible)[None, None] if isinstance(mask, str) else mask

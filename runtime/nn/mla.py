@@ -224,7 +224,7 @@ class LatentAttention(Module):
         """Keys and mask of what the queries may look at, once `key` is remembered."""
         if "indexer" not in self:
             seen, _, mask = cache.append(step, self._remembered(key), None)
-            return narrowed(seen, mask, step.memo(("chosen", self._chooser), unchosen))
+            return narrowed(seen, mask, step.memo(("chosen", self._chooser), missing_choice))
         kept = mx.concatenate([self._remembered(key), self.indexer.key(x, step)], axis=-1)
         seen, _, mask = cache.append(step, kept, None)
         seen, index = mx.split(seen, [key.shape[-1]], axis=-1)
@@ -307,7 +307,8 @@ class GatedLatentAttention(LatentAttention):
         return (out.reshape(*gate.shape, -1) * gate[..., None]).reshape(out.shape)
 
 
-def unchosen() -> mx.array | None:
+def missing_choice() -> mx.array | None:
+    """What makes the choice of a step's keys where none was made: an error in a network's order of layers."""
     raise AssertionError("the layer that chooses comes before those that look at what it chose")
 
 

@@ -20,7 +20,7 @@ from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
 from runtime.nn import ops
 from runtime.nn.activation import sigmoid, softcap
-from runtime.nn.chunks import silence
+from runtime.nn.chunks import zero_padding
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
@@ -69,8 +69,8 @@ def mlstm(
         part.astype(mx.float32) for part in (queries, keys, values, opened, kept)
     )
     queries = queries * queries.shape[-1] ** -0.5
-    decay = silence(-ops.table.softplus(-kept), counts)
-    keys = silence(keys, counts)
+    decay = zero_padding(-ops.table.softplus(-kept), counts)
+    keys = zero_padding(keys, counts)
     if counts is not None:  # what padding brings is less than all that is there
         real = mx.arange(keys.shape[1]) < counts[:, None]
         opened = mx.where(real[..., None], opened, -mx.inf)

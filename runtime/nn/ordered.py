@@ -87,7 +87,7 @@ def ordered_modules(weights: Mapping[str, mx.array]) -> set[str]:
     return {one for one in modules if f"{one}.scales" in weights and f"{one}.weight" in weights}
 
 
-def set_apart(weights: dict[str, mx.array], but: Collection[str] = ()) -> Orders:
+def take_orders(weights: dict[str, mx.array], but: Collection[str] = ()) -> Orders:
     """Takes orders out of the weights; those of the modules `but` are no longer needed, as their codes become
     numbers. Nothing is read. An order that does not fit stays, and belongs to no module.
     """

@@ -15,7 +15,7 @@ import mlx.core as mx
 from runtime.cache.snapshot import detached
 from runtime.nn.causal_conv import causal_conv
 from runtime.nn.channel_delta import channel_delta
-from runtime.nn.chunks import silence
+from runtime.nn.chunks import zero_padding
 from runtime.nn.gated_delta import gated_delta
 from runtime.nn.linear_scan import linear_scan
 from runtime.nn.selective_scan import selective_scan
@@ -170,8 +170,8 @@ class Scans:
         rate = -8.0 * kept * self.softplus(module.recurrent_param.astype(mx.float32))
         first = (positions == 0)[..., None]
         weight = mx.where(first, 1.0, mx.sqrt(1 - mx.exp(2 * rate)))
-        inputs = silence(x * opened * weight, counts)
-        hidden = linear_scan(mx.exp(silence(rate, counts)), inputs, state)
+        inputs = zero_padding(x * opened * weight, counts)
+        hidden = linear_scan(mx.exp(zero_padding(rate, counts)), inputs, state)
         return hidden, _own(hidden[:, -1], x)
 
     def gated_norm(self, module: Any, x: mx.array, gate: mx.array) -> mx.array:

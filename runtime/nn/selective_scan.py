@@ -10,7 +10,7 @@ all tokens at once would take L x C x N numbers. Source: Mamba (arXiv 2312.00752
 
 import mlx.core as mx
 
-from runtime.nn.chunks import silence
+from runtime.nn.chunks import zero_padding
 from runtime.nn.linear_scan import linear_scan
 
 CHUNK = 64
@@ -31,7 +31,7 @@ def selective_scan(
     Returns y float32 [B, L, C] and the state after each row's last real token.
     """
     x, steps, inputs, outputs = (part.astype(mx.float32) for part in (x, steps, inputs, outputs))
-    steps = silence(steps, counts)  # a step of size 0 neither decays nor writes
+    steps = zero_padding(steps, counts)  # a step of size 0 neither decays nor writes
     y: list[mx.array] = []
     for start in range(0, x.shape[1], CHUNK):
         now = slice(start, start + CHUNK)

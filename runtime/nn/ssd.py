@@ -11,7 +11,7 @@ and C), N states. `ssd` picks a form; every form equals this to rounding. Source
 
 import mlx.core as mx
 
-from runtime.nn.chunks import chunk_of, from_chunks, silence, to_chunks
+from runtime.nn.chunks import chunk_of, from_chunks, to_chunks, zero_padding
 from runtime.nn.gated_delta import decay_between
 
 CHUNK = 64
@@ -33,7 +33,7 @@ def ssd(
     Returns y float32 [B, L, H, P] and the state after each row's last real token.
     """
     x, steps, inputs, outputs = (part.astype(mx.float32) for part in (x, steps, inputs, outputs))
-    steps = silence(steps, counts)  # a step of size 0 neither decays nor writes
+    steps = zero_padding(steps, counts)  # a step of size 0 neither decays nor writes
     return faded_sums(x * steps[..., None], steps * rates, inputs, outputs, state)
 
 

@@ -15,7 +15,7 @@ B rows, L tokens, H heads.
 import mlx.core as mx
 
 from runtime.nn.channel_delta import decayed_products
-from runtime.nn.chunks import chunk_of, from_chunks, silence, to_chunks
+from runtime.nn.chunks import chunk_of, from_chunks, to_chunks, zero_padding
 from runtime.nn.gated_delta import carry
 
 CHUNK = 16
@@ -41,7 +41,7 @@ def wkv6(
         part.astype(mx.float32) for part in (queries, decay, keys, values, first)
     )
     own = (queries * first * keys).sum(axis=-1, keepdims=True) * values
-    decay, keys = silence(decay, counts), silence(keys, counts)
+    decay, keys = zero_padding(decay, counts), zero_padding(keys, counts)
     form = plain_wkv6 if one_by_one or keys.shape[1] == 1 else _chunked
     seen, state = form(queries, decay, keys, values, state)
     return seen + own, state

@@ -15,7 +15,7 @@ B rows, L tokens, H heads.
 import mlx.core as mx
 
 from runtime.nn.channel_delta import decayed_products
-from runtime.nn.chunks import chunk_of, from_chunks, silence, to_chunks
+from runtime.nn.chunks import chunk_of, from_chunks, to_chunks, zero_padding
 from runtime.nn.gated_delta import carry, unit_lower_inverse
 
 CHUNK = 32
@@ -40,7 +40,7 @@ def wkv7(
     queries, decay, keys, values, removed, rates = (
         part.astype(mx.float32) for part in (queries, decay, keys, values, removed, rates)
     )
-    decay, keys, learnt = (silence(part, counts) for part in (decay, keys, rates * removed))
+    decay, keys, learnt = (zero_padding(part, counts) for part in (decay, keys, rates * removed))
     form = plain_wkv7 if one_by_one or keys.shape[1] == 1 else _chunked
     return form(queries, decay, keys, values, removed, learnt, state)
 

@@ -47,6 +47,7 @@ def kept_of(module: Any, make: Callable[..., tuple[mx.array | None, ...]], *of: 
 
 
 def filters_of(weight: mx.array, bias: mx.array | None) -> tuple[mx.array | None, ...]:
+    """Filters by tap, [k, C], of a convolution's weight [C, k, 1]; and its bias [C]."""
     return mx.contiguous(weight[:, :, 0].T), bias
 
 
@@ -78,6 +79,7 @@ def _gated_conv(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
 
 
 def rates_of(log: mx.array, *others: mx.array) -> tuple[mx.array, ...]:
+    """Rates by their logarithms, and other parameters, one number each for a head or channel."""
     return mx.exp(log.flatten()), *(other.flatten() for other in others)
 
 
@@ -102,6 +104,7 @@ def _delta(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
 
 
 def rates_by_state(log: mx.array, skip: mx.array) -> tuple[mx.array, ...]:
+    """Rates [N, C] by their logarithms [C, N]; and what of the input skips the state, [C]."""
     return mx.contiguous(mx.exp(log).T), skip
 
 
@@ -172,6 +175,7 @@ def _rg_lru(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
 
 
 def weight_of(weight: mx.array) -> tuple[mx.array, ...]:
+    """For `kept_of`: as it is."""
     return (weight,)
 
 

@@ -14,7 +14,7 @@ Config = TypeVar("Config")
 Network = TypeVar("Network")
 
 
-def undrawn(build: Callable[[Config], Network], config: Config) -> Network:
+def build_network(build: Callable[[Config], Network], config: Config) -> Network:
     """What `build` makes of `config`. MLX's random key is what it was before, as for any numbers that the
     caller's own program draws.
     """

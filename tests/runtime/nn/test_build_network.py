@@ -7,7 +7,7 @@ import mlx.nn as nn
 import pytest
 
 from runtime.models import describe
-from runtime.nn.undrawn import undrawn
+from runtime.nn.build_network import build_network
 from tests.support.parity import Reference
 
 
@@ -20,7 +20,7 @@ def key() -> list[int]:
 def test_the_random_key_is_what_it_was(seed: int) -> None:
     mx.random.seed(seed)
     before = key()
-    made = undrawn(lambda size: nn.Linear(size, size), 8)
+    made = build_network(lambda size: nn.Linear(size, size), 8)
     assert made.weight.shape == (8, 8)
     assert key() == before
 
@@ -32,7 +32,7 @@ def test_it_is_so_after_a_failure() -> None:
 
     mx.random.seed(7)
     with pytest.raises(ValueError, match="why"):
-        undrawn(fails, "why")
+        build_network(fails, "why")
     assert key() == [0, 7]
 
 
