@@ -1,24 +1,25 @@
-"""How many threads users of other programs have said that they want at most."""
+"""How many threads the environment leaves, by variables of other programs."""
 
 import os
 
 from runtime import host
 
 VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-"""Where users of other programs say how many threads they want at most."""
+"""By which users of other programs limit threads."""
 
 
 def as_allowed(cores: int) -> int:
     """Of so many cores, those that VARIABLES leave."""
-    variable = said_by()
+    variable = thread_variable()
     return min(cores, (int(os.environ[variable]) or cores) if variable else cores)
 
 
-def said_by() -> str | None:
+def thread_variable() -> str | None:
+    """The one of VARIABLES that is set to a number."""
     return next((name for name in VARIABLES if os.environ.get(name, "").isdecimal()), None)
 
 
 def limiting() -> str | None:
     """The variable that leaves fewer threads than there are cores."""
     cores = host.cores()
-    return said_by() if as_allowed(cores) < cores else None
+    return thread_variable() if as_allowed(cores) < cores else None

@@ -81,7 +81,7 @@ def _whole(kernels: Any, layers: Sequence[Any]) -> Run | None:
     if _IN_PARTS in noted:
         return None
     runs = known_runs(kernels, layers, whole=True)
-    if len(runs) == 1 and len(runs[0].said) == len(layers):
+    if len(runs) == 1 and len(runs[0].layers) == len(layers):
         return runs[0]
     noted[_IN_PARTS] = True
     return None

@@ -66,7 +66,7 @@ Sublayer = (
     | UpdateAppended
     | ReadAppended
 )
-Said = tuple[Sublayer, ...]
+LayerParts = tuple[Sublayer, ...]
 """A layer's sublayers."""
 
 
@@ -99,7 +99,7 @@ class Run:
     """Layers side by side that say what they consist of."""
 
     first: int
-    said: tuple[Said, ...]
+    layers: tuple[LayerParts, ...]
     apart: bool
     """What comes behind memory is a node of its own."""
     memories: tuple[Remembers, ...]
@@ -109,15 +109,15 @@ class Run:
     """What those that attend turn by."""
 
     @classmethod
-    def of(cls, first: int, said: Sequence[Said], *, apart: bool) -> "Run":
-        memories = tuple(one for layer, parts in enumerate(said) for one in _remembering(layer, parts))
+    def of(cls, first: int, layers: Sequence[LayerParts], *, apart: bool) -> "Run":
+        memories = tuple(one for layer, parts in enumerate(layers) for one in _remembering(layer, parts))
         ropes = frozenset(
             one.by.heads.rope for one in memories if isinstance(one.by, AttentionParts | LatentAttentionParts)
         )
-        return cls(first, tuple(said), apart, memories, _behind(said[-1]), ropes)
+        return cls(first, tuple(layers), apart, memories, _behind(layers[-1]), ropes)
 
 
-def _behind(parts: Said) -> int:
+def _behind(parts: LayerParts) -> int:
     """How many come behind the last memory. A way around what remembers stays with it."""
     its = [_inner(one) for one in parts]
     here = max(
@@ -138,7 +138,7 @@ def _inner(one: Sublayer) -> Any:
     return one.by if isinstance(one, AltUpActive | AltUpJoin | UpdateAppended | ReadAppended) else one
 
 
-def _remembering(layer: int, parts: Said) -> Iterator[Remembers]:
+def _remembering(layer: int, parts: LayerParts) -> Iterator[Remembers]:
     several = (
         sum(isinstance(_inner(one), AttentionParts | LatentAttentionParts | RecurrentParts) for one in parts)
         > 1
@@ -173,7 +173,7 @@ def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., m
         at, whole = 0, step.width == 1
         for run in known_runs(kernels, layers, whole):
             x = plainly(x, at, run.first)
-            at = run.first + len(run.said)
+            at = run.first + len(run.layers)
             y = _through(kernels, run, x, step, caches[run.first : at], brought)
             x = plainly(x, run.first, at) if y is None else y
         return plainly(x, at, len(layers))
@@ -187,19 +187,19 @@ def known_runs(kernels: Any, layers: Sequence[Any], whole: bool) -> list[Run]:
 
 
 def runs_of(layers: Sequence[Any], whole: bool) -> list[Run]:
-    found: list[tuple[int, list[Said]]] = []
+    found: list[tuple[int, list[LayerParts]]] = []
     for place, layer in enumerate(layers):
-        said = layer.sublayer_parts() if hasattr(layer, "sublayer_parts") else None
-        if said is None:
+        parts = layer.sublayer_parts() if hasattr(layer, "sublayer_parts") else None
+        if parts is None:
             continue
         first, its = found[-1] if found else (0, [])
         apart = place == len(layers) - 1 and not whole
         if not its or apart or first + len(its) < place or len(its) == MOST:
-            found.append((place, [said]))
+            found.append((place, [parts]))
         else:
-            its.append(said)
+            its.append(parts)
     last = len(layers) - 1
-    return [Run.of(first, said, apart=first + len(said) > last and not whole) for first, said in found]
+    return [Run.of(first, its, apart=first + len(its) > last and not whole) for first, its in found]
 
 
 def _through(
@@ -218,7 +218,7 @@ def _through(
     late = (
         0
         if len(chains) == 1
-        else sum(isinstance(_inner(one), PerLayerGate) for one in run.said[-1][-run.behind :])
+        else sum(isinstance(_inner(one), PerLayerGate) for one in run.layers[-1][-run.behind :])
     )
     cut = len(memories) - late
     y, *written = chains[0](x, *where, memories[:cut], members)
@@ -307,50 +307,50 @@ def chains_of(kernels: Any, run: Run, opened: Sequence[Any], deck: Any = None) -
 
 def _chains(kernels: Any, run: Run, memory: list[Any], deck: Any) -> list[Any] | None:
     kept, parts = iter(memory), []
-    for said in run.said:
-        parts += [_part(kernels, one, kept, deck) for one in said]
+    for layer in run.layers:
+        parts += [_view_of(kernels, one, kept, deck) for one in layer]
     if None in parts:
         return None
     if not run.apart or not run.behind or run.behind == len(parts):
         return [kernels.Chain(parts)]
-    if getattr(_inner(run.said[-1][-run.behind]), "beside", False):
+    if getattr(_inner(run.layers[-1][-run.behind]), "beside", False):
         return None  # its sublayers cannot be parted
     return [kernels.Chain(parts[: -run.behind]), kernels.Chain(parts[-run.behind :])]
 
 
-def _part(kernels: Any, said: Sublayer, kept: Iterator[Any], deck: Any) -> Any:
+def _view_of(kernels: Any, sublayer: Sublayer, kept: Iterator[Any], deck: Any) -> Any:
     """kept: of the memories of those that remember, in order."""
-    match said:
+    match sublayer:
         case AttentionParts():
-            return attention_of(kernels, next(kept), said, deck)
+            return attention_of(kernels, next(kept), sublayer, deck)
         case LatentAttentionParts():
-            return latent_attention_of(kernels, next(kept), said, deck)
+            return latent_attention_of(kernels, next(kept), sublayer, deck)
         case RecurrentParts():
             next(kept)
-            return recurrence_of(kernels, said, deck)
+            return recurrence_of(kernels, sublayer, deck)
         case FeedForwardParts():
-            return feed_forward_of(kernels, said, deck)
+            return feed_forward_of(kernels, sublayer, deck)
         case MixtureParts():
-            return mixture_of(kernels, said, deck)
+            return mixture_of(kernels, sublayer, deck)
         case PerLayerGate():
             next(kept)
-            return per_layer_gate_of(kernels, said, deck)
+            return per_layer_gate_of(kernels, sublayer, deck)
         case Multiply():
-            return multiply_of(kernels, said)
+            return multiply_of(kernels, sublayer)
         case AppendInput():
             next(kept)
-            return append_input_of(kernels, said)
+            return append_input_of(kernels, sublayer)
         case UpdateAppended():
-            return update_appended_of(kernels, _part(kernels, said.by, kept, deck))
+            return update_appended_of(kernels, _view_of(kernels, sublayer.by, kept, deck))
         case ReadAppended():
-            return read_appended_of(kernels, said, _part(kernels, said.by, kept, deck), deck)
+            return read_appended_of(kernels, sublayer, _view_of(kernels, sublayer.by, kept, deck), deck)
         case AltUpPredict():
-            return predict_of(kernels, said, deck)
+            return predict_of(kernels, sublayer, deck)
         case AltUpCorrect():
-            return correct_of(kernels, said, deck)
+            return correct_of(kernels, sublayer, deck)
         case LaurelParts():
-            return laurel_of(kernels, said, deck)
+            return laurel_of(kernels, sublayer, deck)
         case AltUpActive():
-            return active_of(kernels, _part(kernels, said.by, kept, deck), said.streams)
+            return active_of(kernels, _view_of(kernels, sublayer.by, kept, deck), sublayer.streams)
         case AltUpJoin():
-            return join_of(kernels, _part(kernels, said.by, kept, deck), said.streams)
+            return join_of(kernels, _view_of(kernels, sublayer.by, kept, deck), sublayer.streams)

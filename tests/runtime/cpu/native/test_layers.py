@@ -172,7 +172,7 @@ def test_shares_of_answers() -> None:
         packed(Sharing(SelfAttention(Shape(), ROPE), feed(), lambda: RMSNorm(64)), 10 * i)
         for i, feed in enumerate(feeds)
     ]
-    assert [(run.first, len(run.said)) for run in native_layers.runs_of(layers, whole=False)] == [
+    assert [(run.first, len(run.layers)) for run in native_layers.runs_of(layers, whole=False)] == [
         (0, 2),
         (2, 1),
     ]
@@ -240,7 +240,7 @@ def test_which_layers_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def runs(*, whole: bool) -> list[tuple[int, int, bool]]:
         found = native_layers.runs_of(layers, whole)
-        return [(run.first, len(run.said), run.apart) for run in found]
+        return [(run.first, len(run.layers), run.apart) for run in found]
 
     assert runs(whole=False) == [(0, 4, False), (5, 1, False), (6, 1, True)]
     assert runs(whole=True) == [(0, 4, False), (5, 2, False)]
