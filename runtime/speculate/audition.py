@@ -1,9 +1,9 @@
-"""Drafters heard beside plain decoding: what they would have drawn where the target's own tokens stand.
+"""Auditions of drafters beside plain decoding: what they would have drawn where the target's own tokens are.
 
 A try out of plain decoding is dear where rounds are short: it waits for what is on its way, the target
 verifies, and the round behind it finds nothing prepared. All of that to learn, of a draft that is wrong, that
-its first token was. Heard beside plain rounds, a drafter reads what it would have to read anyway, and says at
-once what it would have guessed at each of the last tokens; nobody waits for it.
+its first token was. Auditioned beside plain rounds, a drafter reads what it would have to read anyway, and
+says at once what it would have guessed at each of the last tokens; nobody waits for it.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from runtime.speculate.drafter import Audition, Rows
 from runtime.speculate.learner import Learners
 from runtime.speculate.standby import Standby
 
-HEARD = 8  # tokens that an audition is about
+TOKENS = 8  # tokens that an audition is about
 BESIDE = 3  # rounds that it may lengthen: its own, the one computed behind it, the one that waits for that
 
 
 @dataclass(slots=True, eq=False)
-class _Hearing:
+class _Pending:
     """One audition, from when it was asked for until it is judged."""
 
     name: str
     grade: int
-    said: Audition
+    answer: Audition
     newest: tuple[tuple[int, ...], ...]
     """The last ids of each row, as they were then."""
     began: Moment
@@ -40,99 +40,99 @@ class _Hearing:
     @property
     def reading(self) -> bool:
         """It has to read more before it can say anything."""
-        return not any(self.said.columns)
+        return not any(self.answer.columns)
 
     def judged(self) -> list[tuple[int, int]]:
-        tokens = cast("list[list[int]]", self.said.tokens.tolist())
+        tokens = cast("list[list[int]]", self.answer.tokens.tolist())
         found: list[tuple[int, int]] = []
-        for row, columns, ids in zip(tokens, self.said.columns, self.newest, strict=True):
+        for row, columns, ids in zip(tokens, self.answer.columns, self.newest, strict=True):
             true = ids[len(ids) - len(columns) :]
             found += runs([row[at] == token for at, token in zip(columns, true, strict=True)])
         return found
 
 
-class Listening:
-    """Who is heard beside which step. spent: as the desk takes the time of rounds."""
+class AuditionSchedule:
+    """Who is auditioned beside which step. spent: as the desk takes the time of rounds."""
 
     def __init__(self, standby: Standby, learners: Learners, spent: Spent) -> None:
         self._standby, self._learners, self._spent = standby, learners, spent
-        self._told: dict[int, int] = {}  # of each place: tokens of a prompt, or that somebody was heard about
+        self._used: dict[int, int] = {}  # of each place: tokens of its prompt, or of an audition
         self._wanted: tuple[str, int] | None = None
-        self._hearing: _Hearing | None = None
+        self._pending: _Pending | None = None
 
     def begin(self, row: int, count: int) -> None:
         """A sequence with a prompt of so many tokens takes this place."""
-        self._told[row] = count
+        self._used[row] = count
 
     def move(self, src: int, dst: int) -> None:
-        self._told[dst] = self._told.pop(src, 0)
+        self._used[dst] = self._used.pop(src, 0)
 
     @property
     def wants(self) -> bool:
-        """Is a drafter to be heard beside this step?"""
+        """Is a drafter to be auditioned beside this step?"""
         return self._wanted is not None
 
     @property
-    def on(self) -> bool:
-        """Is one being heard? Rounds tell little of what others take then."""
-        return self._hearing is not None
+    def running(self) -> bool:
+        """Is there one now? Rounds tell little of what others take then."""
+        return self._pending is not None
 
     def want(self, name: str, grade: int, ids: Sequence[Sequence[int]]) -> int:
-        """Hear this drafter, if there is enough to judge it by; else the tokens that are missing."""
-        if self._hearing is not None:
+        """Audition this drafter, if there is enough to judge it by; else the tokens that are missing."""
+        if self._pending is not None:
             return 0
         missing = self._missing(ids)
         if missing:
-            self._learners.of(len(ids)).unheard()
+            self._learners.of(len(ids)).audition_failed()
         else:
             self._wanted = name, grade
         return missing
 
     def listen(self, count: int, rows: Rows | None, began: Moment) -> None:
-        """Once the step is on its way that began then: hear the drafter. rows: as far as they are known; None
-        where they say nothing of how it would draft for these `count` rows.
+        """Once the step is on its way that began then: audition the drafter. rows: as far as they are known;
+        None where they say nothing of how it would draft for these `count` rows.
         """
         (name, grade), self._wanted = self._wanted or ("", 0), None
-        said = None
+        answer = None
         if rows is not None and not self._missing(rows.ids):
-            said = self._standby.audition(name, rows, HEARD)
-        if said is None or rows is None:
-            self._learners.of(count).unheard()
+            answer = self._standby.audition(name, rows, TOKENS)
+        if answer is None or rows is None:
+            self._learners.of(count).audition_failed()
         else:
-            newest = tuple(tuple(ids[-HEARD:]) for ids in rows.ids)
-            self._hearing = _Hearing(name, grade, said, newest, began)
-            if not self._hearing.reading:
-                self._told.update(enumerate(map(len, rows.ids)))
+            newest = tuple(tuple(ids[-TOKENS:]) for ids in rows.ids)
+            self._pending = _Pending(name, grade, answer, newest, began)
+            if not self._pending.reading:
+                self._used.update(enumerate(map(len, rows.ids)))
 
     def _missing(self, ids: Sequence[Sequence[int]]) -> int:
-        """Until there are HEARD tokens of every row that the target wrote, and nobody was heard about."""
-        wanted = (self._told.get(row, 0) + HEARD - len(its) for row, its in enumerate(ids))
-        return max(max(wanted, default=HEARD), 0)  # rows may all have ended since
+        """Until there are TOKENS tokens of every row that the target wrote, and no audition was about."""
+        wanted = (self._used.get(row, 0) + TOKENS - len(its) for row, its in enumerate(ids))
+        return max(max(wanted, default=TOKENS), 0)  # rows may all have ended since
 
     def passed(self, now: Moment | None, *, alone: bool) -> None:
         """A round is over, as another step begins; None when none does. alone: it was plain decoding only."""
-        heard, self._wanted = self._hearing, None
-        if heard is None:
+        pending, self._wanted = self._pending, None
+        if pending is None:
             return
-        heard.rounds += 1
-        heard.alone &= alone and now is not None
+        pending.rounds += 1
+        pending.alone &= alone and now is not None
         if now is None:
-            self._hearing = None
-            self._learners.of(len(heard.newest)).unheard()
-        elif heard.rounds == (1 if heard.reading else BESIDE) and heard.alone:
-            heard.seconds = self._spent.between(heard.began, now)
+            self._pending = None
+            self._learners.of(len(pending.newest)).audition_failed()
+        elif pending.rounds == (1 if pending.reading else BESIDE) and pending.alone:
+            pending.seconds = self._spent.between(pending.began, now)
 
     def judge(self) -> None:
         """What was said is known by now: learn from it, while the device computes a later step."""
-        heard = self._hearing
-        if heard is None or heard.rounds < (1 if heard.reading else BESIDE):
+        pending = self._pending
+        if pending is None or pending.rounds < (1 if pending.reading else BESIDE):
             return
-        self._hearing, learner = None, self._learners.of(len(heard.newest))
-        if not heard.reading:
-            beyond = None if heard.seconds is None else heard.seconds - heard.rounds * learner.plain_s
-            learner.auditioned(heard.name, heard.grade, heard.judged(), beyond)
-        elif heard.seconds is not None:
-            learner.read(heard.name, heard.seconds, judged=False)
+        self._pending, learner = None, self._learners.of(len(pending.newest))
+        if not pending.reading:
+            beyond = None if pending.seconds is None else pending.seconds - pending.rounds * learner.plain_s
+            learner.auditioned(pending.name, pending.grade, pending.judged(), beyond)
+        elif pending.seconds is not None:
+            learner.read(pending.name, pending.seconds, judged=False)
 
 
 def runs(right: Sequence[bool]) -> list[tuple[int, int]]:

@@ -60,7 +60,7 @@ class Kind:
     certain: bool = False
     """Of its guesses of grade g, the first 2^(g-1) drafts come true."""
     auditions: bool = False
-    """It can be heard beside plain decoding."""
+    """It can be auditioned beside plain decoding."""
 
 
 class Costs:
@@ -94,7 +94,7 @@ class Costs:
 
         A plain round is dispatched before the one in front of it is read, a drafted one is not. So the first
         drafted round also waits for the plain one in front, and the first plain one behind it for nothing:
-        the two are told together.
+        the two count together.
         """
         here: Place | None = None if name is None else (name, depth)
         before, alone, self._before, self._alone = self._before, self._alone, here, None

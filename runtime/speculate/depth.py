@@ -46,7 +46,7 @@ class Decision:
     """Plain rounds that the first offer is expected to lose, where it is asked only to learn what it costs.
     """
     audition: str = ""
-    """Who is to be heard beside this round; "" for nobody."""
+    """Who is to be auditioned beside this round; "" for nobody."""
 
     @property
     def leaves_plain(self) -> bool:

@@ -20,7 +20,7 @@ import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.prefix import Entry
-from runtime.speculate.audition import Listening
+from runtime.speculate.audition import AuditionSchedule
 from runtime.speculate.clock import Moment, Spent, now
 from runtime.speculate.drafter import Drafter, Rehearses, Rows
 from runtime.speculate.learner import Learners
@@ -51,9 +51,9 @@ class Desk:
         self._asking_s = self._learning_s = 0.0  # what asking takes while nobody pays, and learning from it
         self._pause, self._pausing_rows = 0, 0  # steps that are left of a pause, and its number of rows
         self._able = True  # could rows have drafts during the pause?
-        self._paused = self._untold = 0  # steps of this pause; those that the learner was not told of yet
+        self._paused = self._unreported = 0  # steps of this pause; those that the learner was not told of yet
         self._paused_since: Moment | None = None  # None if something else ran in the pause, too
-        self._listening = Listening(self._standby, self._learners, self._spent)
+        self._auditions = AuditionSchedule(self._standby, self._learners, self._spent)
 
     def outlook(
         self,
@@ -83,7 +83,7 @@ class Desk:
         self._asked = len(ids), grades, max(limits), behind
         missing = 0
         if decision.audition:
-            missing = self._listening.want(decision.audition, grades[decision.audition], ids)
+            missing = self._auditions.want(decision.audition, grades[decision.audition], ids)
         if not decision.offers and missing:
             self._pause, self._pausing_rows = missing - 1, len(ids)  # until then the answer is the same
         elif not decision.offers:
@@ -102,7 +102,7 @@ class Desk:
         """
         if rows != self._pausing_rows:
             self._pause, self._paused_since = 0, None
-        if not self._pause or self._listening.on:
+        if not self._pause or self._auditions.running:
             return False
         if self._round is not None:
             began = now()
@@ -110,7 +110,7 @@ class Desk:
             self._paused, self._paused_since = 0, began
         self._pause -= 1
         self._paused += 1
-        self._untold += 1
+        self._unreported += 1
         if shared:
             self._paused_since = None
         if not self._pause:
@@ -119,9 +119,9 @@ class Desk:
 
     def _tell_of_pause(self) -> None:
         """Tell the learner of all steps of a pause at once: one by one takes a hundredth of a short step."""
-        if self._untold:
-            self._learners.of(self._pausing_rows).paused(self._untold, able=self._able)
-            self._untold = 0
+        if self._unreported:
+            self._learners.of(self._pausing_rows).paused(self._unreported, able=self._able)
+            self._unreported = 0
 
     def round(self, began: Moment, outlook: Outlook, *, shared: bool) -> Round:
         """The round of the step that began at `began`, after the one before was done."""
@@ -143,9 +143,9 @@ class Desk:
         self.learn()
         last, self._round = self._round, None
         if last is not None:
-            seconds = None if now is None or self._listening.on else self._took(last, now)
+            seconds = None if now is None or self._auditions.running else self._took(last, now)
             self._lesson = last, seconds, self._paused_since is not None
-            self._listening.passed(now, alone=not last.drafts and not last.shared)
+            self._auditions.passed(now, alone=not last.drafts and not last.shared)
             if now is None or last.leaves_plain:
                 self.learn()  # or the same would be tried again
         if last is not None or now is None:
@@ -164,7 +164,7 @@ class Desk:
         if self._unready:
             self._unready.pop().rehearse()
         self.learn()
-        self._listening.judge()
+        self._auditions.judge()
         if self._round is None and not self._pause:
             self._expect()  # a pause is over: the next step asks, and would wait for the answer
 
@@ -173,11 +173,11 @@ class Desk:
         """Is a drafter to be auditioned beside this step? Then `listen` follows, once the step is
         on its way.
         """
-        return self._listening.wants
+        return self._auditions.wants
 
     def listen(self, count: int, rows: Rows | None) -> None:
-        """See Listening.listen."""
-        self._listening.listen(count, rows, self._began)
+        """See AuditionSchedule.listen."""
+        self._auditions.listen(count, rows, self._began)
 
     def learn(self) -> None:
         """Learn from the last round that is over, and decide about the next: best while the device
@@ -213,7 +213,7 @@ class Desk:
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         """A sequence that begins with `ids` takes the empty place `row`. space: as in Drafter."""
         self._pause = 0
-        self._listening.begin(row, len(ids))
+        self._auditions.begin(row, len(ids))
         self._standby.each(lambda drafter: drafter.begin(row, ids, space))
 
     def end(self, row: int, ids: Sequence[int]) -> None:
@@ -222,7 +222,7 @@ class Desk:
         self._learners.left()
 
     def move(self, src: int, dst: int) -> None:
-        self._listening.move(src, dst)
+        self._auditions.move(src, dst)
         self._standby.each(lambda drafter: drafter.move(src, dst))
 
     def clear(self, row: int) -> None:

@@ -129,8 +129,8 @@ class ModelDrafter(Lines[_Line]):
         drawn, stops = self._at_once(known, None), counts
         if drawn is None:
             drawn, stops = self._drawn_last(known, tokens, counts, count), (count,) * len(rows)
-        heard = [range(stop - min(count, own), stop) for stop, own in zip(stops, counts, strict=True)]
-        return Audition(drawn, tuple(heard))
+        columns = [range(stop - min(count, own), stop) for stop, own in zip(stops, counts, strict=True)]
+        return Audition(drawn, tuple(columns))
 
     def _drawn_last(self, known: Rows, tokens: mx.array, counts: tuple[int, ...], count: int) -> mx.array:
         """Behind the last `count` tokens of each row, int32 [n, count]; behind less, where there is less."""

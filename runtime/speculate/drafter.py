@@ -152,7 +152,7 @@ class Rehearses(Protocol):
 
 @runtime_checkable
 class Auditions(Protocol):
-    """A drafter that can be heard beside plain decoding: nothing has to wait to learn how good it is."""
+    """A drafter that can be auditioned beside plain decoding: nothing has to wait to learn how good it is."""
 
     def audition(self, rows: Rows, count: int) -> Audition | None:
         """What it would have drawn in the place of each row's last `count` ids. None where it cannot tell.

@@ -25,14 +25,14 @@ from runtime.speculate.lessons import Lesson, Lessons
 
 FIRST_PAUSE, LAST_PAUSE = 48, 768  # rounds of drafting between two looks at plain decoding, doubling
 SELDOM = 64  # rounds that nobody was asked about, after which all is decided anew
-TOLD = 2  # plain rounds behind a try: the first is told together with it
+PLAIN_BEHIND = 2  # plain rounds behind a try: the first counts together with it
 MOST_ONCE = 3.0  # plain rounds that the budget pays for what happens once at a depth: machines stall, too
 TIMES_WEIGHT, MOST_TIMES = 0.25, 8.0  # of one try in what tries cost beyond what they lose; its bound
 SURE = 1000  # drafts that certainty is worth
 EARLY_PAUSE = 12  # the first where plain decoding was never timed, as an earlier run knew that drafts pay
-FEW, ENOUGH = 4.0, 20.0  # drafts: who is known from fewer is heard, not asked: if it seems to pay, and if not
+FEW, ENOUGH = 4.0, 20.0  # drafts: from fewer, a drafter is auditioned: where it seems to pay, and where not
 WON = 0.02  # plain rounds that a round with drafts that pay adds to the budget
-PATIENCE = 3  # sequences that may end before anybody was heard; behind them all is learned by tries
+PATIENCE = 3  # sequences that may end before any audition; behind them all is learned by tries
 AUDITION_COST, STALLED = 1.0, 2.0  # plain rounds: of the first, as is thought; times what is thought, at most
 
 
@@ -43,8 +43,8 @@ class Learner:
 
     def __init__(self, kinds: Mapping[str, Kind], lessons: Mapping[str, Lesson] | None = None) -> None:
         self._depths = {name: depths(kind.limit) for name, kind in kinds.items()}
-        self._heard = frozenset(name for name, kind in kinds.items() if kind.auditions)  # beside plain rounds
-        self._hearing, self._unheard, self._waits = AUDITION_COST, 0, False
+        self._auditioning = frozenset(name for name, kind in kinds.items() if kind.auditions)
+        self._audition_cost, self._failed_auditions, self._waits = AUDITION_COST, 0, False
         self._certain = frozenset(name for name, kind in kinds.items() if kind.certain)
         self._deepest = max((kind.limit for kind in kinds.values()), default=0)
         self._costs = Costs(kinds)
@@ -115,7 +115,7 @@ class Learner:
     @property
     def steady(self) -> bool:
         """Has it been plain rounds for a while, and are they known?"""
-        known = self._rounds >= STEADY or (self._settled and self._rounds >= TOLD)
+        known = self._rounds >= STEADY or (self._settled and self._rounds >= PLAIN_BEHIND)
         return known and not self._looking and self._costs.begun
 
     @property
@@ -163,26 +163,26 @@ class Learner:
     def auditioned(
         self, name: str, grade: int, judged: Sequence[tuple[int, int]], seconds: float | None
     ) -> None:
-        """A drafter was heard beside plain rounds, which took so much longer than others; None where that
-        cannot be told. judged: as in `drafted`, from each token on to the last.
+        """A drafter was auditioned beside plain rounds, which took so much longer than others; None where
+        that is not known. judged: as in `drafted`, from each token on to the last.
         """
         self.grade(name, grade).judge(judged)
         self._reconsider()
         if seconds is not None and self._costs.begun:
-            took = min(max(seconds / self._costs.plain_s, 0.0), STALLED * self._hearing)
-            self._hearing += TIMES_WEIGHT * (took - self._hearing)
+            took = min(max(seconds / self._costs.plain_s, 0.0), STALLED * self._audition_cost)
+            self._audition_cost += TIMES_WEIGHT * (took - self._audition_cost)
         if self.best(name, grade) is PLAIN:
-            self._budget -= self._hearing
-        self._begun, self._unheard, self._waits = None, 0, False
+            self._budget -= self._audition_cost
+        self._begun, self._failed_auditions, self._waits = None, 0, False
 
-    def unheard(self) -> None:
-        """Who is to be heard cannot be, or not yet."""
+    def audition_failed(self) -> None:
+        """Who is to be auditioned cannot be, or not yet."""
         self._waits = True
 
     def left(self) -> None:
         """A sequence is over: what a drafter began to read for it was read in vain."""
         self._begun = None
-        self._unheard, self._waits = self._unheard + self._waits, False
+        self._failed_auditions, self._waits = self._failed_auditions + self._waits, False
 
     def saw(self, name: str, grade: int, kept: bool) -> None:
         """A first draft that was not made would have been kept, or not."""
@@ -212,15 +212,15 @@ class Learner:
         ]
         decision = decide(offers, self._budget, dear)
         name = decision.offers[0].name if decision.offers else ""
-        if not self._is_to_be_heard(name, grades.get(name, 0)):
+        if not self._needs_audition(name, grades.get(name, 0)):
             return decision
         others = decide([offer for offer in offers if offer.name != name], self._budget, dear)
-        affordable = self._budget >= self._hearing and name not in dear
+        affordable = self._budget >= self._audition_cost and name not in dear
         return replace(others, audition=name) if affordable else others
 
-    def _is_to_be_heard(self, name: str, grade: int) -> bool:
-        """Is so little known of it that it has to be heard first?"""
-        if name not in self._heard or self._unheard >= PATIENCE:
+    def _needs_audition(self, name: str, grade: int) -> bool:
+        """Is so little known of it that it has to be auditioned first?"""
+        if name not in self._auditioning or self._failed_auditions >= PATIENCE:
             return False
         pays = self.best(name, grade).gain > LEAST_GAIN
         return self.grade(name, grade).known < (FEW if pays else ENOUGH)

@@ -16,7 +16,7 @@ from runtime.nn import ops
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 from runtime.speculate import draft_model
-from runtime.speculate.audition import BESIDE, HEARD, Listening, runs
+from runtime.speculate.audition import BESIDE, TOKENS, AuditionSchedule, runs
 from runtime.speculate.clock import Moment
 from runtime.speculate.desk import Desk
 from runtime.speculate.draft_model import ModelDrafter
@@ -164,35 +164,35 @@ def answer(drafter: Heard, steps: int, *, extra_s: float = 0.0) -> tuple[Desk, l
 def test_who_is_wrong_is_never_asked() -> None:
     drafter = Heard(6)
     answer(drafter, 120)
-    assert drafter.heard[:1] == [5 + HEARD]
+    assert drafter.heard[:1] == [5 + TOKENS]
     assert not drafter.asked
 
 
 def test_who_is_right_is_asked_as_soon_as_it_was_heard() -> None:
     drafter = Heard(7)
-    answer(drafter, HEARD + BESIDE + 4)
-    assert drafter.heard == [5 + HEARD]
+    answer(drafter, TOKENS + BESIDE + 4)
+    assert drafter.heard == [5 + TOKENS]
     assert drafter.asked > 1
 
 
 def test_until_there_is_enough_to_judge_by_nobody_asks_at_every_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, want = list[int](), Listening.want
+    asked, want = list[int](), AuditionSchedule.want
 
-    def counted(its: Listening, name: str, grade: int, ids: list[list[int]]) -> int:
+    def counted(its: AuditionSchedule, name: str, grade: int, ids: list[list[int]]) -> int:
         asked.append(len(ids[0]))
         return want(its, name, grade, ids)
 
-    monkeypatch.setattr(Listening, "want", counted)
-    answer(Heard(7), HEARD + 1)
-    assert asked[1] == 5 + HEARD
+    monkeypatch.setattr(AuditionSchedule, "want", counted)
+    answer(Heard(7), TOKENS + 1)
+    assert asked[1] == 5 + TOKENS
 
 
 def test_nobody_is_heard_where_all_rows_have_ended_since() -> None:
     drafter = Heard(7)
-    desk, _ = answer(drafter, HEARD - 1)
-    desk.outlook([[1, 2, 3, 4, 5, *[7] * HEARD]], [20], flying=False)
+    desk, _ = answer(drafter, TOKENS - 1)
+    desk.outlook([[1, 2, 3, 4, 5, *[7] * TOKENS]], [20], flying=False)
     assert desk.listens
     desk.listen(0, Rows([], Sampler([])))
     assert not drafter.heard

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.speculate.audition import HEARD, runs
+from runtime.speculate.audition import TOKENS, runs
 from runtime.speculate.costs import Kind
 from runtime.speculate.depth import EARNED
 from runtime.speculate.learner import PATIENCE, Learner
 
 PLAIN_S = 0.0035
 KINDS = {"draft": Kind(token_cost=0.14, limit=12)}
-HEARD_KINDS = {"draft": Kind(token_cost=0.14, limit=12, auditions=True)}
+AUDITIONING = {"draft": Kind(token_cost=0.14, limit=12, auditions=True)}
 AUDITION = 1.5  # plain rounds that one takes
 Machine = Callable[[np.random.Generator], Callable[[float], float]]
 
@@ -94,11 +94,11 @@ class World:
         return PLAIN_S * made / spent
 
     def _audition(self, written: int) -> float:
-        if written < HEARD:
-            self.learner.unheard()
+        if written < TOKENS:
+            self.learner.audition_failed()
             return 0.0
         self.auditions += 1
-        right = [bool(self._rng.random() < self._accept(0)) for _ in range(HEARD)]
+        right = [bool(self._rng.random() < self._accept(0)) for _ in range(TOKENS)]
         self.learner.auditioned("draft", 1, runs(right), self._take(AUDITION * PLAIN_S))
         return AUDITION * PLAIN_S
 
@@ -168,18 +168,18 @@ def test_a_draft_that_pays_is_used_at_once_and_nearly_to_its_bound(
 
 @MACHINES
 def test_one_that_can_be_heard_beside_plain_rounds_is_tried_only_where_it_promises(machine: Machine) -> None:
-    cold, warm, _ = speeds(0.6, 0.2, [0.01], machine, HEARD_KINDS)
+    cold, warm, _ = speeds(0.6, 0.2, [0.01], machine, AUDITIONING)
     assert cold >= 0.985
     assert warm >= 0.985
     middle = np.mean if machine is busy else np.median
-    cold, warm, bound = speeds(0.6, 0.2, [0.72, 0.75, 0.8], machine, HEARD_KINDS, middle)
+    cold, warm, bound = speeds(0.6, 0.2, [0.72, 0.75, 0.8], machine, AUDITIONING, middle)
     assert cold > 1 + (0.2 if machine is busy else 0.5) * (bound - 1)
     assert warm > 1 + (0.2 if machine is busy else 0.7) * (bound - 1)
 
 
 def test_what_is_heard_is_forgotten_until_another_audition_finds_out_that_it_has_become_good() -> None:
     world = World(0.4, 0.2, [0.0], steady)
-    world.learner = Learner(HEARD_KINDS)
+    world.learner = Learner(AUDITIONING)
     world.run(2000)
     assert 1 < world.auditions < 6
     assert not any(world.depths)
@@ -189,35 +189,35 @@ def test_what_is_heard_is_forgotten_until_another_audition_finds_out_that_it_has
 
 
 def test_where_answers_end_before_anybody_is_heard_all_is_learned_by_tries() -> None:
-    learner, asked = Learner(HEARD_KINDS), list[int]()
+    learner, asked = Learner(AUDITIONING), list[int]()
     for sequence in range(PATIENCE + 1):
-        for _ in range(2 * HEARD):
+        for _ in range(2 * TOKENS):
             decision = learner.decide({"draft": 1}, 12)
             if decision.offers:
                 asked.append(sequence)
             elif decision.audition:
-                learner.unheard()
+                learner.audition_failed()
             learner.plain(PLAIN_S)
         learner.left()
     assert set(asked) == {PATIENCE}
 
 
 def test_an_audition_waits_until_the_budget_pays_for_what_the_last_one_took() -> None:
-    learner, heard = Learner(HEARD_KINDS), list[int]()
+    learner, heard = Learner(AUDITIONING), list[int]()
     for n in range(6000):
         if learner.decide({"draft": 1}, 12).audition:
             heard.append(n)
-            learner.auditioned("draft", 1, [(1, 0)] * HEARD, 6 * PLAIN_S)
+            learner.auditioned("draft", 1, [(1, 0)] * TOKENS, 6 * PLAIN_S)
         learner.plain(PLAIN_S)
     assert 1 < len(heard) < 6000 * EARNED
 
 
 def test_rounds_of_rows_that_may_have_no_drafts_earn_nothing_for_those_that_may() -> None:
-    learner = Learner(HEARD_KINDS)
+    learner = Learner(AUDITIONING)
     for _ in range(20):
         learner.plain(PLAIN_S)
     while learner.decide({"draft": 1}, 12).audition:
-        learner.auditioned("draft", 1, [(1, 0)] * HEARD, 6 * PLAIN_S)
+        learner.auditioned("draft", 1, [(1, 0)] * TOKENS, 6 * PLAIN_S)
     for _ in range(4000):
         learner.plain(PLAIN_S, able=False)
         learner.paused(1, able=False)
