@@ -197,7 +197,7 @@ class _Wants:
     def stored(self, one: Slice) -> Sliced:
         assert self._outline is not None
         tensor = self.tensors[one.tensor]
-        blob, which = self._outline.hollow[tensor.path], json.dumps(one.said()[1:])
+        blob, which = self._outline.hollow[tensor.path], json.dumps(one.to_json()[1:])
         return Sliced(blob, one.tensor, which, tensor.dtype, one.shape(tensor.shape), self.nbytes(one))
 
     def writer(self, one: Slice) -> SliceWriter:
@@ -255,7 +255,7 @@ def _asked(
     what went wrong on this one.
     """
     group = member.group
-    raw = zlib.compress(json.dumps([one.said() for one in wanted]).encode())
+    raw = zlib.compress(json.dumps([one.to_json() for one in wanted]).encode())
     apart = f"{sum(1 << number for number in wants.apart):x}"
     more = {"bytes": len(raw), "wanted": sum(map(wants.nbytes, wanted)), "apart": apart}
     said = member.agree({"problem": problem, **more}, within_s=_patience_s(group))
@@ -285,7 +285,7 @@ def _parsed(raw: bytes, headers: Headers) -> list[Slice]:
     said = json.loads(text)
     if not isinstance(said, list):
         raise ValueError("a list was expected")
-    return [Slice.parse(one, headers) for one in said]
+    return [Slice.from_json(one, headers) for one in said]
 
 
 class _Passing(InStep):

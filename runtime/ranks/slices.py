@@ -38,19 +38,18 @@ class Slice:
     """One behind the other; () for all of it."""
 
     @classmethod
-    def parse(cls, said: object, headers: Headers) -> Self:
-        """What `said` gave, of another machine. CannotCut for what is not a slice of these tensors."""
-        match said:
+    def from_json(cls, value: object, headers: Headers) -> Self:
+        """What `to_json` gave, of another machine. CannotCut for what is not a slice of these tensors."""
+        match value:
             case [str(tensor), int(axis), [*ranges]] if tensor in headers:
                 found = cls(tensor, axis, tuple(map(_range, ranges)))
                 if not ranges or found._fits(headers[tensor][1]):
                     return found
             case _:
                 pass
-        raise CannotCut(f"{said!r:.200} is not a slice of a tensor of this model")
+        raise CannotCut(f"{value!r:.200} is not a slice of a tensor of this model")
 
-    def said(self) -> list[Any]:
-        """As JSON."""
+    def to_json(self) -> list[Any]:
         return [self.tensor, self.axis, [list(one) for one in self.ranges]]
 
     def shape(self, whole: Sequence[int]) -> tuple[int, ...]:

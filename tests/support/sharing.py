@@ -185,7 +185,7 @@ def _deeper(name: str, layers: str) -> tuple[Mapping[str, Any], Mapping[str, Any
 def computed_alone(model: LoadedModel) -> int:
     """Layers that are not computed together with others when one token is read."""
     layers = chain_of(model.network, model.described.layout, model.described.name).layers
-    return len(layers) - sum(len(run.said) for run in runs_of(layers, whole=True))
+    return len(layers) - sum(len(run.layers) for run in runs_of(layers, whole=True))
 
 
 def _shape(module: Any, leaf: str) -> tuple[int, ...]:

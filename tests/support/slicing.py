@@ -131,7 +131,7 @@ def nonsense(scene: Scene) -> Any:
     """Rank 1 asks for a tensor that there is not."""
     with pytest.MonkeyPatch.context() as patched:
         if scene.group.rank:
-            patched.setattr(Slice, "said", lambda own: ["other", 0, []])
+            patched.setattr(Slice, "to_json", lambda own: ["other", 0, []])
         return scene.give()
 
 

@@ -55,7 +55,7 @@ def kept(folder: Path, one: Slice, tensor: TensorInfo) -> Path:
     """A slice as the store keeps it."""
     numbers = b"".join(piece.read(tensor).tobytes() for piece in pieces_of(one, tensor))
     shape = one.shape(tensor.shape)
-    said = Sliced(Digest("0" * 64), one.tensor, json.dumps(one.said()), tensor.dtype, shape, len(numbers))
+    said = Sliced(Digest("0" * 64), one.tensor, json.dumps(one.to_json()), tensor.dtype, shape, len(numbers))
     path = folder / f"{len([*folder.iterdir()])}.safetensors"
     path.write_bytes(said.header("0" * 64) + numbers)
     return path

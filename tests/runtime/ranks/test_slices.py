@@ -85,7 +85,7 @@ def test_what_is_not_here_is_never_taken_for_numbers(tmp_path: Path) -> None:
     ],
 )
 def test_a_slice_is_said_and_read(said: list[object]) -> None:
-    assert Slice.parse(said, HEADERS).said() == said
+    assert Slice.from_json(said, HEADERS).to_json() == said
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_slice_is_said_and_read(said: list[object]) -> None:
 )
 def test_no_slice_of_what_there_is_is_refused(said: object) -> None:
     with pytest.raises(CannotCut, match="is no"):
-        Slice.parse(said, HEADERS)
+        Slice.from_json(said, HEADERS)
 
 
 def test_the_shape_of_a_slice() -> None:
