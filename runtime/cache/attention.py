@@ -17,11 +17,11 @@ from operator import add, sub
 import mlx.core as mx
 
 from runtime.cache.codec import Parts
+from runtime.cache.finite_values import with_finite_values
 from runtime.cache.lanes import Lanes
 from runtime.cache.lengths import rows_of
 from runtime.cache.protocol import View
 from runtime.cache.rows import KVRows
-from runtime.cache.sound import sound
 from runtime.cache.visible import Visible, joined_mask, joined_slots, visible_slots
 from runtime.records import dataclass
 from runtime.step import Step
@@ -51,7 +51,7 @@ class KVCache(KVRows):
         rows = rows_of(step)
         assert self._lengths[rows] == [*step.starts], "a step must begin where its rows end"
         if values is not None:
-            keys, values = sound(keys, values)
+            keys, values = with_finite_values(keys, values)
         parts = self._encode(keys, values)
         seen = self._seen(step, rows)
         if seen.stop > self._buffer.capacity:

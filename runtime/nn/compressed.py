@@ -18,10 +18,10 @@ from typing import NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cache.finite_values import finite_values_of
 from runtime.cache.layout import LayerSpec, Pooled, Recurrent, State, Stateless
 from runtime.cache.protocol import PoolingCache, ScanFunction, Scanned, ScanningCache
 from runtime.cache.snapshot import detached
-from runtime.cache.sound import numbers_of
 from runtime.cpu.query_parts import HELD, after
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
@@ -300,7 +300,7 @@ class CompressedAttention(Module):
         alone = queries.swapaxes(1, 2).reshape(batch * width, heads, 1, size)
         mask = mask.reshape(batch * width, 1, 1, -1)
         scale = self._shape.head_dim**-0.5
-        values = numbers_of(keys, size)
+        values = finite_values_of(keys, size)
         seen = attention(alone, keys, values, mask, scale=scale, sinks=self.sinks.astype(queries.dtype))
         return seen.reshape(batch, width, heads, size).swapaxes(1, 2)
 

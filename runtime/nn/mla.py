@@ -15,9 +15,9 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cache.finite_values import finite_values_of, latents_with_finite_values
 from runtime.cache.layout import Full
 from runtime.cache.protocol import AttentionCache, Mask
-from runtime.cache.sound import numbers_of, sound_latents
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.indexer import Indexer, IndexShape, narrowed
@@ -253,7 +253,7 @@ class LatentAttention(Module):
 
     def _remembered(self, key: mx.array) -> mx.array:
         """A key as memory that is read as an array has it."""
-        return sound_latents(key, self._shape.rank)
+        return latents_with_finite_values(key, self._shape.rank)
 
     def _key(self, x: mx.array, step: Step) -> mx.array:
         """What is remembered of the new tokens, [B, 1, L, R + P]."""
@@ -275,7 +275,7 @@ class LatentAttention(Module):
     ) -> mx.array:
         """With queries taken to the latents: all heads share the one key there is."""
         queries = mx.concatenate([by_heads_back(self.k_b_proj, content, step), position], axis=-1)
-        latents = numbers_of(seen, self._shape.rank)
+        latents = finite_values_of(seen, self._shape.rank)
         read = attention(queries, seen, latents, mask, scale=self._shape.scale, sinks=self.get("sinks"))
         return by_heads(self.v_b_proj, read, step)
 
@@ -288,7 +288,7 @@ class LatentAttention(Module):
         turned = mx.broadcast_to(turned, (*keys.shape[:3], turned.shape[-1]))
         queries = mx.concatenate([content, position], axis=-1)
         keys = mx.concatenate([keys, turned], axis=-1)
-        values = by_heads(self.v_b_proj, numbers_of(seen, self._shape.rank), step)
+        values = by_heads(self.v_b_proj, finite_values_of(seen, self._shape.rank), step)
         return attention(queries, keys, values, mask, scale=self._shape.scale, sinks=self.get("sinks"))
 
 

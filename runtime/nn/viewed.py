@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
+from runtime.cache.finite_values import finite_values_of, latents_with_finite_values
 from runtime.cache.protocol import AttentionCache, View
-from runtime.cache.sound import numbers_of, sound_latents
 from runtime.cache.visible import places_seen
 from runtime.cpu.query_parts import after, in_parts, of_tokens
 from runtime.nn.plain import causal_mask
@@ -39,7 +39,7 @@ def remembering(rotate: Rotate, attend: "Attend") -> "Remember":
         if values is not None:
             values = split_heads(values, keys.shape[1]) if values.ndim == 3 else values
         elif by.value_size is not None:
-            keys = sound_latents(keys, by.value_size)
+            keys = latents_with_finite_values(keys, by.value_size)
         view = cache.append(step, keys, values)
         if by.bias is None:
             return _over(attend, step, view, queries, by)
@@ -95,7 +95,7 @@ def _over(attend: "Attend", step: Step, view: View, queries: mx.array, by: Scori
     keys, values, mask = view
     if values is None:
         assert by.value_size is not None, "values that lie in the keys have a size"
-        values = numbers_of(keys, by.value_size)
+        values = finite_values_of(keys, by.value_size)
     out = attend(step, queries, keys, values, mask, scale=by.scale, softcap=by.softcap, sinks=by.sinks)
     if queries.shape[2] == 1:
         return out.reshape(len(step.counts), 1, -1)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from runtime.cache.attention import KVCache
+from runtime.cache.finite_values import finite_values_of, latents_with_finite_values
 from runtime.cache.layout import Chunked, Full, Rotating
-from runtime.cache.sound import numbers_of, sound_latents
 from runtime.nn import ops
 from runtime.parts.attention import Scoring
 from runtime.step import Step
@@ -115,7 +115,7 @@ def test_latents_are_cleaned_where_their_values_lie() -> None:
     latents = heads(1, 3, 1, 24)
     bad = latents + 0
     bad[0, 0, 1, 4] = mx.inf
-    cleaned = np.array(sound_latents(bad, 16))
+    cleaned = np.array(latents_with_finite_values(bad, 16))
     assert np.array_equal(cleaned[0, 0, [0, 2]], np.array(latents)[0, 0, [0, 2]])
     assert np.isfinite(cleaned[0, 0, 1, :16]).all()
     assert np.isnan(cleaned[0, 0, 1, 16:]).all()
@@ -124,6 +124,6 @@ def test_latents_are_cleaned_where_their_values_lie() -> None:
 def test_latents_that_are_nothing_else_are_cleaned_where_they_are_read() -> None:
     latents = heads(1, 3, 1, 16)
     latents[0, 0, 1] = mx.nan
-    kept = sound_latents(latents, 16)
+    kept = latents_with_finite_values(latents, 16)
     assert np.isnan(np.array(kept)[0, 0, 1]).all()
-    assert np.array_equal(np.array(numbers_of(kept, 16))[0, 0, 1], np.zeros(16))
+    assert np.array_equal(np.array(finite_values_of(kept, 16))[0, 0, 1], np.zeros(16))

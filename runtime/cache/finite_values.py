@@ -15,7 +15,7 @@ import mlx.core as mx
 _Cleaned = tuple[mx.array, mx.array]
 
 
-def sound(keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+def with_finite_values(keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
     """Keys [..., Dk] and values [..., Dv] of new tokens, as memory may have them."""
     if keys.shape[-1] == values.shape[-1]:
         return _alike()(keys, values)
@@ -23,9 +23,9 @@ def sound(keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
     return keys + none.sum(axis=-1, keepdims=True), mx.where(none == 0, values, 0)
 
 
-def sound_latents(latents: mx.array, value_size: int) -> mx.array:
+def latents_with_finite_values(latents: mx.array, value_size: int) -> mx.array:
     """The same of keys [..., D] in whose first `value_size` numbers their values lie. Where these are all of
-    a key, nothing is left to say it by: they stay as they are, and whoever reads them has `numbers_of`.
+    a key, nothing is left to say it by: they stay as they are, and whoever reads them has `finite_values_of`.
     """
     if latents.shape[-1] <= value_size:
         return latents
@@ -35,7 +35,7 @@ def sound_latents(latents: mx.array, value_size: int) -> mx.array:
     return mx.concatenate([mx.where(none == 0, values, 0), marked], axis=-1)
 
 
-def numbers_of(seen: mx.array, value_size: int) -> mx.array:
+def finite_values_of(seen: mx.array, value_size: int) -> mx.array:
     """The values in remembered keys [..., D]: their first `value_size` numbers, and zeros where these are
     none.
     """
