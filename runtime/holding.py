@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from runtime.blocks.stored import Kept
+from runtime.blocks.stored import KeptBlocks
 from runtime.cpu.native.mapped import dense
 from runtime.errors import WeightMismatch
 from runtime.records import dataclass
@@ -55,14 +55,14 @@ class Holding:
     """Types of GGUF whose blocks stay as they lie, where a module can be made of them."""
     of_blocks: Callable[[nn.Module], Callable[..., nn.Module] | None] = _no_class
     """What makes the module that takes a plain one's place; None where it needs numbers."""
-    blocks: Mapping[int, Kept] = field(default_factory=dict[int, Kept])
+    blocks: Mapping[int, KeptBlocks] = field(default_factory=dict[int, KeptBlocks])
     """Weights that are blocks, by the id of what stands in for them."""
     orders: Mapping[int, mx.array] = field(default_factory=dict[int, mx.array])
     """Of inputs, by the ids of the codes that lie in them."""
     with_order: Callable[[nn.Module, mx.array], nn.Module] = _as_it_is
     """What makes the module that takes such a matrix's place."""
 
-    def block_of(self, module: nn.Module, own: Mapping[str, mx.array]) -> Kept | None:
+    def block_of(self, module: nn.Module, own: Mapping[str, mx.array]) -> KeptBlocks | None:
         """The blocks that a module of these tensors keeps."""
         kept = self.blocks.get(id(own.get("weight")))
         return kept if kept is not None and self.of_blocks(module) is not None else None

@@ -20,7 +20,7 @@ ROOT = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class ProcessorTimes:
     """Totals of processor time, in seconds, to be compared with an earlier look."""
 
     at_s: float
@@ -35,7 +35,7 @@ class Activity:
     """Threads of the whole machine that have a processor or wait for one now, the asking one included."""
 
 
-def activity(root: Path = ROOT) -> Activity | None:
+def processor_times(root: Path = ROOT) -> ProcessorTimes | None:
     """How busy the machine is; None where it does not say (any but Linux)."""
     rows = {row[0]: row[1:] for line in _read(root / "proc/stat").splitlines() if (row := line.split())}
     # user, nice, system, idle, iowait, ... in clock ticks
@@ -44,7 +44,7 @@ def activity(root: Path = ROOT) -> Activity | None:
         return None
     idle = sum(int(row[3]) + int(row[4]) for row in mine) / os.sysconf("SC_CLK_TCK")
     running = int((rows.get("procs_running") or ["1"])[0])
-    return Activity(time.monotonic(), idle, time.process_time(), len(mine), running)
+    return ProcessorTimes(time.monotonic(), idle, time.process_time(), len(mine), running)
 
 
 def cores(root: Path = ROOT) -> int:

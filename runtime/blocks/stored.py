@@ -30,7 +30,7 @@ _PIECE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptBlocks:
     """A weight whose blocks stay as they lie."""
 
     module: str
@@ -56,7 +56,7 @@ class Unfolded:
     """Of the modules that were blocks."""
     nearest: tuple[str, ...] = field(default=())
     """Modules that became MLX's nearest form, which is not exact."""
-    kept: Mapping[int, Kept] = field(default_factory=dict[int, Kept])
+    kept: Mapping[int, KeptBlocks] = field(default_factory=dict[int, KeptBlocks])
     """By the id of what stands in for them among the weights."""
 
     def changed(self, fitted: Iterable[mx.array]) -> set[str]:
@@ -106,14 +106,14 @@ def unfolded(
     types = {module: kind for module, kind in stored_types(config).items() if f"{module}.weight" in weights}
     made = dict(weights)
     nearest: list[str] = []
-    kept: dict[int, Kept] = {}
+    kept: dict[int, KeptBlocks] = {}
     for module, kind in types.items():
         rows, factor = made.pop(f"{module}.weight"), made.pop(f"{module}.factor", None)
         _check(module, kind, rows)
         if kind.name in stay and factor is None and module not in but:
             width = rows.shape[-1] // kind.nbytes * kind.weights
             stand_in = mx.full((*rows.shape[:-1], width), math.nan, mx.float32)
-            kept[id(stand_in)] = Kept(module, rows, kind, stand_in)
+            kept[id(stand_in)] = KeptBlocks(module, rows, kind, stand_in)
             made[f"{module}.weight"] = stand_in
             continue
         exact = affine_form(kind, factor=factor is not None)[1]

@@ -30,7 +30,7 @@ from weakref import WeakSet
 from runtime import host
 from runtime.cpu import bind
 from runtime.cpu.allowed import as_allowed, limiting
-from runtime.host import Activity
+from runtime.host import ProcessorTimes
 from runtime.records import dataclass
 
 WINDOW_S = 0.25  # ticks of 10 ms are too coarse for less
@@ -131,7 +131,7 @@ class Crowd:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._last: Activity | None = None
+        self._last: ProcessorTimes | None = None
         self._quiet: list[int] = []
         self.others: float | None = None
         self.room = self.threads = most
@@ -140,7 +140,7 @@ class Crowd:
         """Is there something to learn from another look?"""
         return self._most > 1 and (self._last is None or now_s - self._last.at_s >= WINDOW_S)
 
-    def see(self, now: Activity | None) -> None:
+    def see(self, now: ProcessorTimes | None) -> None:
         """Take a look into account."""
         before, self._last = self._last, now
         if now is None:
@@ -156,7 +156,7 @@ class Crowd:
         self.room = self._count(now)
         self._settle(self.room)
 
-    def _count(self, now: Activity) -> int:
+    def _count(self, now: ProcessorTimes) -> int:
         free = now.processors - (self.others or 0.0) + SPARE
         return min(self._most, max(1, math.floor(free)))
 
@@ -176,9 +176,9 @@ def threads_now() -> Choice:
     """What an engine would choose now, by two looks with a short wait between them."""
     most = most_threads()
     crowd = Crowd(most)
-    crowd.see(host.activity())
+    crowd.see(host.processor_times())
     time.sleep(WINDOW_S)
-    crowd.see(host.activity())
+    crowd.see(host.processor_times())
     return Choice(crowd.room, most, crowd.others, said_by=limiting())
 
 
@@ -199,7 +199,7 @@ class Threads:
         wanted: int | None = None,
         *,
         ranks: int | None = None,
-        look: Callable[[], Activity | None] = host.activity,
+        look: Callable[[], ProcessorTimes | None] = host.processor_times,
     ) -> None:
         most = most_threads()
         kept = wanted or (max(1, most // ranks) if ranks else None)

@@ -18,7 +18,7 @@ from runtime.models.pruned import Pruned
 from runtime.models.tensor_names import text_tensors
 from runtime.nn.activation import XIELU
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
@@ -93,7 +93,7 @@ class Block(Sublayers):
         x = added(x, self.self_attn, step, cache, norm=self.attention_layernorm)
         return added(x, self.mlp, step, norm=self.feedforward_layernorm)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (self.self_attn, self.attention_layernorm, None), (self.mlp, self.feedforward_layernorm, None)
 
 

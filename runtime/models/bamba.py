@@ -15,7 +15,7 @@ from runtime.models.family import RATES, Family
 from runtime.models.mamba_fields import read_mamba2, recurrent_layers, settled
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
 from runtime.nn.layer import Mixer
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
@@ -80,7 +80,7 @@ class Block(Sublayers):
         x = added(x, self._mixer, step, cache, norm=self.input_layernorm)
         return added(x, self.feed_forward, step, norm=self.pre_ff_layernorm)
 
-    def sublayers(self) -> tuple[Place, ...]:
+    def sublayers(self) -> tuple[NormedSublayer, ...]:
         return (self._mixer, self.input_layernorm, None), (self.feed_forward, self.pre_ff_layernorm, None)
 
     @property

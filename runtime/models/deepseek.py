@@ -37,7 +37,7 @@ from runtime.models.mixture import (
 )
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.models.tensor_names import spelled, without_spares
-from runtime.nn.block import Place, PreNorm
+from runtime.nn.block import NormedSublayer, PreNorm
 from runtime.nn.gated_latent import GatedNorm, GatedQueries
 from runtime.nn.indexer import IndexShape
 from runtime.nn.layer import FeedForward, Layer
@@ -215,7 +215,7 @@ class NormedMixture(PreNorm):
         x = added(x, self.self_attn, step, cache, norm=self.input_layernorm)
         return added(x, self.mlp, step, norm=self.post_attention_layernorm, after=self.post_mlp_layernorm)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         attention, _ = super().sublayers()
         return attention, (self.mlp, self.post_attention_layernorm, self.post_mlp_layernorm)
 

@@ -25,7 +25,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.activation import gated
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
 from runtime.nn.linear import embed, linear
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
@@ -214,7 +214,7 @@ class Block(Sublayers):
         seen = self.self_attn(normed * times.attention_in, step, cache) * times.attention_out
         return added(x + mixed + seen, self.feed_forward, step, norm=self.pre_ff_layernorm)
 
-    def sublayers(self) -> tuple[Place, Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer, NormedSublayer]:
         return (
             (self.mamba, self.input_layernorm, None),
             (self.self_attn, self.input_layernorm, None),

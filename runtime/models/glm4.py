@@ -18,7 +18,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place, PreNorm
+from runtime.nn.block import NormedSublayer, PreNorm
 from runtime.nn.mlp import FusedGatedMLP
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
@@ -82,7 +82,7 @@ class Block(Sublayers):
         before, after = self.post_attention_layernorm, self.post_mlp_layernorm
         return added(x, self.mlp, step, norm=before, after=after)
 
-    def sublayers(self) -> tuple[Place, ...]:
+    def sublayers(self) -> tuple[NormedSublayer, ...]:
         return (
             (self.self_attn, self.input_layernorm, self.post_self_attn_layernorm),
             (self.mlp, self.post_attention_layernorm, self.post_mlp_layernorm),

@@ -23,7 +23,7 @@ from runtime.models.granitemoe import MODULES, STACKS
 from runtime.models.mamba_fields import read_mamba2, recurrent_layers, settled
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.linear import linear
@@ -145,7 +145,7 @@ class Block(Sublayers):
         x = x + mixer(self.input_layernorm(x), step, cache) * self.share
         return x + feed(self.post_attention_layernorm(x), step) * self.share
 
-    def sublayers(self) -> tuple[Place, ...]:
+    def sublayers(self) -> tuple[NormedSublayer, ...]:
         mixer, feed = self._parts()
         return (mixer, self.input_layernorm, None), (feed, self.post_attention_layernorm, None)
 

@@ -24,7 +24,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.activation import sigmoid
 from runtime.nn.attend import attend, attend_over
-from runtime.nn.block import Place, PreNorm
+from runtime.nn.block import NormedSublayer, PreNorm
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
@@ -117,7 +117,7 @@ class Block(PreNorm):
         x = x + attention(self.input_layernorm(x), step, cast("AttentionCache", cache), near)
         return added(x, self.mlp, step, norm=self.post_attention_layernorm)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         """Of the first pass (`sublayer.defined_together`)."""
         return super().sublayers()
 

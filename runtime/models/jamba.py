@@ -18,7 +18,7 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import RATES, Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
 from runtime.nn.linear import linear
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
@@ -128,7 +128,7 @@ class Block(Sublayers):
         x = added(x, self._mixer, step, cache, norm=self.input_layernorm)
         return added(x, self.feed_forward, step, norm=self.pre_ff_layernorm)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (self._mixer, self.input_layernorm, None), (self.feed_forward, self.pre_ff_layernorm, None)
 
     @property

@@ -24,7 +24,7 @@ from runtime.models.mixture import MixtureSpec
 from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import CausalConv, with_filters
 from runtime.nn.layer import Mixer
 from runtime.nn.linear import linear
@@ -219,7 +219,7 @@ class Block(Sublayers):
         x = added(x, self._mixer, step, cache, norm=self.operator_norm)
         return added(x, self.feed_forward, step, norm=self.ffn_norm)
 
-    def sublayers(self) -> tuple[Place, ...]:
+    def sublayers(self) -> tuple[NormedSublayer, ...]:
         return (self._mixer, self.operator_norm, None), (self.feed_forward, self.ffn_norm, None)
 
     @property

@@ -20,7 +20,7 @@ from runtime.models.lfm2 import ShortConv, conv_memory, own_names
 from runtime.models.towers import USUAL
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.gated_attention import OpenedAttention
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import Normalize
@@ -118,7 +118,7 @@ class Block(Sublayers):
         x = added(x, mixer, step, cache, norm=before, after=after)
         return added(x, feed_forward, step, norm=second, after=last)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         after: tuple[Normalize | None, Normalize | None] = None, None
         if self._sandwich:
             after = self.post_operator_norm, self.post_ffn_norm

@@ -30,7 +30,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
@@ -221,7 +221,7 @@ class Block(Sublayers):
         x = added(x, self.self_attn, step, cache, norm=self.input_layernorm)
         return added(x, self.feed_forward, step, norm=self.post_attention_layernorm)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (
             (self.self_attn, self.input_layernorm, None),
             (self.feed_forward, self.post_attention_layernorm, None),

@@ -14,7 +14,7 @@ from runtime.models.family import RATES, Family
 from runtime.models.headed import Headed, untied_head
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
 from runtime.nn.linear import embed
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
@@ -115,7 +115,7 @@ class Block(Sublayers):
         """dtype: of activations, where the residual stream has another one."""
         return x + self.mixer(self.norm(x if dtype is None else x.astype(dtype)), step, cache)
 
-    def sublayers(self) -> tuple[Place, ...]:
+    def sublayers(self) -> tuple[NormedSublayer, ...]:
         return ((self.mixer, self.norm, None),)
 
 

@@ -25,7 +25,7 @@ from runtime.models.modernbert import (
     ropes_of_kinds,
 )
 from runtime.models.tensor_names import respelled, without_spares
-from runtime.nn.block import Place, PreNorm
+from runtime.nn.block import NormedSublayer, PreNorm
 from runtime.nn.layer import Layer
 from runtime.nn.linear import linear
 from runtime.nn.mlp import ACTIVATIONS, FusedGatedMLP
@@ -104,7 +104,7 @@ class First(PreNorm):
         x = x + self.self_attn(x, step, cache)
         return x + self.mlp(self.post_attention_layernorm(x), step)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (self.self_attn, None, None), (self.mlp, self.post_attention_layernorm, None)
 
 

@@ -19,7 +19,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, listed_lay
 from runtime.models.family import Family
 from runtime.models.pruned import Pruned
 from runtime.models.tensor_names import respelled, without_spares
-from runtime.nn.block import Place, PreNorm
+from runtime.nn.block import NormedSublayer, PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention, WideNormAttention
@@ -90,7 +90,7 @@ class NormedBehind(PreNorm):
         x = added(x, self.self_attn, step, cache, after=self.input_layernorm)
         return added(x, self.mlp, step, after=self.post_attention_layernorm)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (
             (self.self_attn, None, self.input_layernorm),
             (self.mlp, None, self.post_attention_layernorm),

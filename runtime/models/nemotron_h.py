@@ -24,7 +24,7 @@ from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, SOURCE, Row, more_b
 from runtime.models.towers import USUAL, Towers
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
 from runtime.nn.linear import embed, linear
 from runtime.nn.mamba2 import Mamba2
@@ -92,7 +92,7 @@ class Block(Sublayers):
         memory = (cache,) if isinstance(self.mixer, Mamba2 | SelfAttention) else ()
         return added(x, self.mixer, step, *memory, norm=self.norm)
 
-    def sublayers(self) -> tuple[Place, ...]:
+    def sublayers(self) -> tuple[NormedSublayer, ...]:
         return ((self.mixer, self.norm, None),)
 
 

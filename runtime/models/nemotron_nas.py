@@ -20,7 +20,7 @@ from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, key_heads, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import respelled, without_spares
-from runtime.nn.block import Block, Place
+from runtime.nn.block import Block, NormedSublayer
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.rope import Rope
@@ -168,7 +168,7 @@ class Searched(Block):
             x = added(x, sublayer, step, *memory, norm=norm)
         return x
 
-    def sublayers(self) -> tuple[Place, ...]:
+    def sublayers(self) -> tuple[NormedSublayer, ...]:
         names = ("self_attn", "input_layernorm"), ("mlp", "post_attention_layernorm")
         return tuple((self[own], self[norm], None) for own, norm in names if own in self)
 

@@ -24,7 +24,7 @@ from runtime.models.headed import Headed, untied_head
 from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.layer import Layer
 from runtime.nn.linear import embed
 from runtime.nn.module import Module
@@ -103,7 +103,7 @@ class Block(Sublayers):
         before, after = self.post_attention_layernorm, self.post_attention_layernorm_2
         return added(x, self.mlp, step, norm=before, after=after)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (
             (self.self_attn, self.input_layernorm, self.input_layernorm_2),
             (self.mlp, self.post_attention_layernorm, self.post_attention_layernorm_2),

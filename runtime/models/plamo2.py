@@ -31,7 +31,7 @@ from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import CausalConv, with_filters
 from runtime.nn.fused_attention import FusedHeadNormAttention
 from runtime.nn.layer import Mixer
@@ -260,7 +260,7 @@ class Block(Sublayers):
         x = added(x, self.mixer, step, cache, norm=self.pre_mixer_norm, after=self.post_mixer_norm)
         return added(x, self.mlp, step, norm=self.pre_mlp_norm, after=self.post_mlp_norm)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (
             (self.mixer, self.pre_mixer_norm, self.post_mixer_norm),
             (self.mlp, self.pre_mlp_norm, self.post_mlp_norm),

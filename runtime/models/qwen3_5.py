@@ -27,7 +27,7 @@ from runtime.models.qwen3_5_config import Config, parse
 from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.gated_attention import GatedAttention
@@ -76,7 +76,7 @@ class Block(Sublayers):
         x = added(x, self._mixer, step, cache, norm=self.input_layernorm)
         return added(x, self.mlp, step, norm=self.post_attention_layernorm)
 
-    def sublayers(self) -> tuple[Place, ...]:
+    def sublayers(self) -> tuple[NormedSublayer, ...]:
         return (self._mixer, self.input_layernorm, None), (self.mlp, self.post_attention_layernorm, None)
 
     @property

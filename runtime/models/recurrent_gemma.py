@@ -19,7 +19,7 @@ from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
 from runtime.nn.layer import Mixer
 from runtime.nn.mlp import GatedMLP
@@ -112,7 +112,7 @@ class Block(Sublayers):
         x = added(x, self.temporal_block, step, cache, norm=self.temporal_pre_norm)
         return added(x, self.mlp_block, step, norm=self.channel_pre_norm)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (self.temporal_block, self.temporal_pre_norm, None), (
             self.mlp_block,
             self.channel_pre_norm,

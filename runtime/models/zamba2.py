@@ -27,7 +27,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
 from runtime.nn.linear import MATRICES, embed, linear
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
@@ -321,7 +321,7 @@ class Recurrent(Sublayers):
         """x + mixer(norm(heard))"""
         return x + self.mamba(self.input_layernorm(heard), step, memory)
 
-    def sublayers(self) -> tuple[Place]:
+    def sublayers(self) -> tuple[NormedSublayer]:
         return ((self.mamba, self.input_layernorm, None),)
 
 

@@ -17,7 +17,7 @@ from runtime.parts.feed_forward import FeedForwardParts, MixtureParts
 from runtime.parts.recurrent import RecurrentParts
 from runtime.step import Step
 
-Place = tuple[Any, Normalize | None, Normalize | None]
+NormedSublayer = tuple[Any, Normalize | None, Normalize | None]
 """A sublayer, the norm before it, and the one behind."""
 
 
@@ -32,7 +32,7 @@ class Block(Module):
     parallel: bool = False
     """All read what enters the block."""
 
-    def sublayers(self) -> tuple[Place, ...]:
+    def sublayers(self) -> tuple[NormedSublayer, ...]:
         """All, in order."""
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class PreNorm(Block):
         x = added(x, self.self_attn, step, cache, norm=self.input_layernorm)
         return added(x, self.mlp, step, norm=self.post_attention_layernorm)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (
             (self.self_attn, self.input_layernorm, None),
             (self.mlp, self.post_attention_layernorm, None),
@@ -81,7 +81,7 @@ class PreNormRecurrent(Block):
         x = added(x, self.linear_attn, step, cache, norm=self.input_layernorm)
         return added(x, self.mlp, step, norm=self.post_attention_layernorm)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (
             (self.linear_attn, self.input_layernorm, None),
             (self.mlp, self.post_attention_layernorm, None),
@@ -99,7 +99,7 @@ class Scaled(PreNorm):
         x = x + self.self_attn(self.input_layernorm(x), step, cache) * self.share
         return x + self.mlp(self.post_attention_layernorm(x), step) * self.share
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         """As before: `share` says what is other (`sublayer.defined_together`)."""
         return super().sublayers()
 
@@ -113,7 +113,7 @@ class SideBySide(PreNorm):
         heard = added(x, self.self_attn, step, cache, norm=self.input_layernorm)
         return heard + self.mlp(self.post_attention_layernorm(x), step)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         """As before: `parallel` says what is other (`sublayer.defined_together`)."""
         return super().sublayers()
 
@@ -132,7 +132,7 @@ class PostNorm(Block):
         x = added(x, self.self_attn, step, cache, after=self.post_attention_layernorm)
         return added(x, self.mlp, step, after=self.post_feedforward_layernorm)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (
             (self.self_attn, None, self.post_attention_layernorm),
             (self.mlp, None, self.post_feedforward_layernorm),
@@ -157,7 +157,7 @@ class Sandwich(Block):
         before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
         return added(x, self.mlp, step, norm=before, after=after)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (
             (self.self_attn, self.input_layernorm, self.post_attention_layernorm),
             (self.mlp, self.pre_feedforward_layernorm, self.post_feedforward_layernorm),
@@ -179,5 +179,5 @@ class Parallel(Block):
         normed = self.input_layernorm(x)
         return x + self.self_attn(normed, step, cache) + self.mlp(normed, step)
 
-    def sublayers(self) -> tuple[Place, Place]:
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
         return (self.self_attn, self.input_layernorm, None), (self.mlp, self.input_layernorm, None)

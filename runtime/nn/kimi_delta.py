@@ -76,7 +76,7 @@ class KimiDeltaSpec:
         )
 
 
-class Delta(Module):
+class KimiMixer(Module):
     """What both have: [B, L, D] -> [B, L, D]."""
 
     def __init__(self, hidden: int, spec: KimiDeltaSpec) -> None:
@@ -117,7 +117,7 @@ class Delta(Module):
         return steps + mx.log(-mx.expm1(-steps))
 
 
-class KimiDelta(Delta):
+class KimiDelta(KimiMixer):
     """[B, L, D] -> [B, L, D]: convolution, the delta rule with a decay per channel, a norm under a
     sigmoid gate.
     """
@@ -157,7 +157,7 @@ class KimiDelta(Delta):
         return self.qkv_proj, self.g_a_proj, self.f_a_proj, self.b_proj
 
 
-class LingDelta(Delta):
+class LingDelta(KimiMixer):
     """Ling 3's."""
 
     def __init__(self, hidden: int, spec: KimiDeltaSpec) -> None:
@@ -172,7 +172,7 @@ class LingDelta(Delta):
         return linear(self.o_proj, self.o_norm(y, gate), step)
 
 
-class WideDelta(Delta):
+class WideDelta(KimiMixer):
     """Kimi K3's: the gate alone has a whole matrix."""
 
     def __init__(self, hidden: int, spec: KimiDeltaSpec) -> None:

@@ -23,7 +23,7 @@ Members = tuple[tuple[Adapter, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StackPlace:
     """Where in a stack the k-th adapter of each row is."""
 
     slots: mx.array
@@ -63,7 +63,7 @@ class RowAdapters:
     def __init__(self, deck: Deck, rows: Sequence[Members]) -> None:
         self._deck, self._rows = deck, tuple(rows)
         self.made: dict[Any, Any] = {}
-        self._known: dict[tuple[Adapter, ...], list[Place]] = {}
+        self._known: dict[tuple[Adapter, ...], list[StackPlace]] = {}
 
     @property
     def deck(self) -> Deck:
@@ -186,7 +186,7 @@ class RowAdapters:
             return out
         return mx.concatenate([pieces.get(row, out[row : row + 1]) for row in range(out.shape[0])])
 
-    def _places(self, stack: Stack | None) -> list[Place]:
+    def _places(self, stack: Stack | None) -> list[StackPlace]:
         """One for each adapter that a row has behind the module, in the rows' orders."""
         if stack is None:
             return []
@@ -197,11 +197,11 @@ class RowAdapters:
         return known
 
 
-def _places(adapters: tuple[Adapter, ...], rows: Sequence[Members]) -> list[Place]:
+def _places(adapters: tuple[Adapter, ...], rows: Sequence[Members]) -> list[StackPlace]:
     slots = {adapter: place for place, adapter in enumerate(adapters)}
     own = [[(adapter, scale) for adapter, scale in row if adapter in slots] for row in rows]
     own_rows = mx.arange(len(rows), dtype=mx.uint32)
-    places: list[Place] = []
+    places: list[StackPlace] = []
     for k in range(max(map(len, own), default=0)):
         having = tuple((i, *row[k]) for i, row in enumerate(own) if len(row) > k)
         at, scales = [0] * len(rows), [0.0] * len(rows)
@@ -211,7 +211,7 @@ def _places(adapters: tuple[Adapter, ...], rows: Sequence[Members]) -> list[Plac
         array = None if all(scale == 1 for scale in scales) else mx.array(scales, dtype=mx.float32)
         scale, same = (scales[0], at[0]) if alike else (None, None)
         have = None if all(scales) else mx.array([scale != 0 for scale in scales])
-        places.append(Place(mx.array(at, dtype=mx.uint32), own_rows, array, have, scale, same))
+        places.append(StackPlace(mx.array(at, dtype=mx.uint32), own_rows, array, have, scale, same))
     return places
 
 

@@ -21,7 +21,7 @@ LEAVES = ("weight", "scales", "biases")
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredMatrix:
     """How a module's matrix would lie in a package."""
 
     format: Format
@@ -34,7 +34,7 @@ class Stored:
         return weight.shape[-1] != self.width == weight.shape[-2]
 
 
-def with_packed(model: LoadedModel, stored: Mapping[str, Stored]) -> LoadedModel:
+def with_packed(model: LoadedModel, stored: Mapping[str, StoredMatrix]) -> LoadedModel:
     """stored: by the names of modules. One whose network cannot hold it packed gets what is left of it as
     floats.
     """
@@ -58,7 +58,7 @@ def with_packed(model: LoadedModel, stored: Mapping[str, Stored]) -> LoadedModel
     return replace(model, network=network)
 
 
-def left_of(weight: mx.array, how: Stored) -> mx.array:
+def left_of(weight: mx.array, how: StoredMatrix) -> mx.array:
     """What a format leaves of a network's matrix, laid out and typed as that is."""
     turned = how.turned(weight)
     rows = weight.swapaxes(-1, -2) if turned else weight

@@ -23,7 +23,7 @@ from runtime.errors import RankLost
 from runtime.ranks.bounded import Bounded
 from runtime.ranks.lane import Lane
 from runtime.ranks.links import Links, sockets
-from runtime.ranks.ring import FLOATS, ONE_WAY_BYTES, Ring, own_place
+from runtime.ranks.ring import FLOATS, ONE_WAY_BYTES, Ring, own_address
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class Group:
         kernels: meet so that other threads of Python run meanwhile, unlike MLX's own function; and exchange
         in fewer steps than MLX (`runtime.ranks.ring`). None: there are none.
         """
-        before, place = sockets(), own_place()
+        before, place = sockets(), own_address()
         if kernels is not None:
             kernels.meet(backend)
         raw = mx.distributed.init(strict=True, backend=backend)

@@ -30,7 +30,7 @@ from runtime.ranks.seat import Seat
 from runtime.ranks.shards import Take, become_shard, splits_of
 from runtime.ranks.slices import Headers, Noting, Slice, Sliced
 from runtime.ranks.stage import become_stage, come_together, known_to_all, leave_head, stage_layout
-from runtime.ranks.trunk import Chain, chain_of
+from runtime.ranks.trunk import LayerChain, chain_of
 from runtime.records import dataclass
 
 
@@ -201,7 +201,7 @@ class CutByPlan:
         )
         return Cutting(held, Pairs(network, splits, left, whole, take))
 
-    def _leave(self, chain: Chain, seat: Seat, dtype: mx.Dtype, copied: Collection[int]) -> None:
+    def _leave(self, chain: LayerChain, seat: Seat, dtype: mx.Dtype, copied: Collection[int]) -> None:
         """To others what they have of the layers, those of the encoder included."""
         own, first = self.plan.shares[self.group.rank], self.plan.shares[0]
         reader = chain.reader
@@ -215,13 +215,13 @@ class CutByPlan:
             then_given(reader.trunk, lambda x, _given: known_to_all(x, seat))
 
 
-def _is_own(chain: Chain, tensor: str, share: Share) -> bool:
+def _is_own(chain: LayerChain, tensor: str, share: Share) -> bool:
     """Is it of the layers of this share, of what these borrow, or around all layers?"""
     own = _is_here(chain, tensor, share.start, share.stop)
     return own and (chain.reader is None or _is_here(chain.reader, tensor, *share.reads))
 
 
-def _is_here(chain: Chain, tensor: str, start: int, stop: int) -> bool:
+def _is_here(chain: LayerChain, tensor: str, start: int, stop: int) -> bool:
     place = chain.place(tensor)
     if place is None or start <= place < stop:
         return True

@@ -23,7 +23,7 @@ Sum = Callable[[mx.array], mx.array]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SumPlace:
     """Where among the sums of all ranks this one's stands."""
 
     index: int
@@ -34,7 +34,7 @@ class Place:
     """
 
     @classmethod
-    def of(cls, shard: Shard, own: int, groups: int = 1) -> "Place":
+    def of(cls, shard: Shard, own: int, groups: int = 1) -> "SumPlace":
         """own: channels of each rank. groups: of all channels, each for several ranks. CannotCut where ranks
         have parts of more than one.
         """
@@ -60,7 +60,7 @@ class PartedGatedNorm(GatedRMSNorm):
     total: Sum
     """Over the ranks."""
 
-    def __init__(self, whole: GatedRMSNorm, place: Place) -> None:
+    def __init__(self, whole: GatedRMSNorm, place: SumPlace) -> None:
         order = "gate first" if whole.gate_first else "norm first"
         activation = "silu" if whole.activation == "silu" else "sigmoid"
         super().__init__(whole.weight.size, whole.eps, order=order, activation=activation)

@@ -18,7 +18,7 @@ from runtime.ranks.pairs import brought_share
 from runtime.ranks.pieces import Shard
 from runtime.ranks.plan import Brought, Copy, LayerPart, Parts
 from runtime.ranks.shards import Splits, splits_of
-from runtime.ranks.trunk import Chain, chain_of
+from runtime.ranks.trunk import LayerChain, chain_of
 from runtime.records import dataclass
 from runtime.weights import DTYPES, dtype_problems
 
@@ -105,7 +105,7 @@ def _parts(
 class _BothSums:
     """Of a network, and of its encoder where it has one."""
 
-    def __init__(self, chain: Chain, splits: Sequence[Splits]) -> None:
+    def __init__(self, chain: LayerChain, splits: Sequence[Splits]) -> None:
         """splits: of each shard; none where a rank has all."""
         self.own = _Sums(chain, splits)
         self.read = None if chain.reader is None else _Sums(chain.reader, splits)
@@ -121,7 +121,7 @@ class _BothSums:
 class _Sums:
     """Bytes of tensors by where they stand."""
 
-    def __init__(self, chain: Chain, splits: Sequence[Splits]) -> None:
+    def __init__(self, chain: LayerChain, splits: Sequence[Splits]) -> None:
         """splits: of each shard; none where a rank has all."""
         self.chain, self._splits = chain, splits
         self.shards = max(len(splits), 1)
@@ -155,7 +155,7 @@ class _Sums:
                 sums[:] = map(sum, zip(sums, taken, strict=True))
 
 
-def _joined(chain: Chain, layout: Sequence[LayerSpec]) -> frozenset[int]:
+def _joined(chain: LayerChain, layout: Sequence[LayerSpec]) -> frozenset[int]:
     """Layers between one that takes more than the stream of an earlier one, its memory or what it has put
     into the step, and that one: no stage may begin there.
     """

@@ -9,12 +9,12 @@ from runtime.cache.layout import LayerSpec, Recurrent
 from runtime.errors import CannotCut
 from runtime.nn.delta_net import GatedDeltaNet
 from runtime.nn.gated_norm import GatedRMSNorm
-from runtime.nn.kimi_delta import Delta
+from runtime.nn.kimi_delta import KimiMixer
 from runtime.nn.lightning import Lightning, LightningAttention
 from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mlstm import MLSTM
 from runtime.nn.rg_lru import RecurrentBlock, rg_lru_memory
-from runtime.ranks.norms import PartedGatedNorm, Place
+from runtime.ranks.norms import PartedGatedNorm, SumPlace
 from runtime.ranks.pieces import Piece, Shard, group_of, inputs_of, scaled
 from runtime.ranks.splits import Split, check_children, inputs, outputs
 
@@ -71,7 +71,7 @@ def split_mamba2(module: Mamba2, memory: LayerSpec | None, shard: Shard) -> Spli
     return Split(pieces, changed, own_states(memory, spec.memory, own.memory), normed.within)
 
 
-def split_kimi(module: Delta, memory: LayerSpec | None, shard: Shard) -> Split:
+def split_kimi(module: KimiMixer, memory: LayerSpec | None, shard: Shard) -> Split:
     """By heads."""
     spec = vars(module)["_spec"]
     heads = shard.heads(spec.heads)
@@ -159,7 +159,7 @@ def _normed(path: str, norm: GatedRMSNorm, own: int, shard: Shard) -> Split:
     """
     if norm.groups % shard.count == 0:
         return Split({}, {f"{path}.groups": norm.groups // shard.count})
-    parted = PartedGatedNorm(norm, Place.of(shard, own, norm.groups))
+    parted = PartedGatedNorm(norm, SumPlace.of(shard, own, norm.groups))
     return Split({}, {path: parted}, within=(f"{path}.total",))
 
 

@@ -35,7 +35,7 @@ AWAKE_US = 300
 """For so long whoever waits for a part of a sum stays awake at most."""
 
 
-class Place(NamedTuple):
+class RankAddress(NamedTuple):
     """Where a rank is found."""
 
     machine: str
@@ -60,7 +60,9 @@ class Ring:
         self._sums: dict[tuple[int, int], Any] = {}
 
     @classmethod
-    def found(cls, kernels: Any, links: Links, place: Place | None, rank: int, size: int) -> "Ring | None":
+    def found(
+        cls, kernels: Any, links: Links, place: RankAddress | None, rank: int, size: int
+    ) -> "Ring | None":
         """None: MLX's own exchanges are what there is."""
         if mx.default_device().type != mx.DeviceType.cpu:
             return None
@@ -107,7 +109,7 @@ class Ring:
         return self._nodes.receive(list(shape), dtype, source, after)
 
 
-def own_place() -> Place | None:
+def own_address() -> RankAddress | None:
     """As the ring's list of addresses says, which may be gone once all have met; None where a rank has more
     than one, or there is none.
     """
@@ -116,6 +118,6 @@ def own_place() -> Place | None:
         rank, found = int(os.environ["MLX_RANK"]), [one.rpartition(":") for (one,) in hosts]
         machines = [machine for machine, _, _ in found]
         own = machines[rank]
-        return Place(own, int(found[rank][2]), machines.count(own), machines[:rank].count(own))
+        return RankAddress(own, int(found[rank][2]), machines.count(own), machines[:rank].count(own))
     except (KeyError, IndexError, TypeError, ValueError, OSError, AttributeError):
         return None

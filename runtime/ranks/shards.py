@@ -18,7 +18,7 @@ from runtime.ranks.calls import then
 from runtime.ranks.pieces import Piece, Range, Shard
 from runtime.ranks.rules import rule_for
 from runtime.ranks.splits import Split
-from runtime.ranks.trunk import Chain, inside
+from runtime.ranks.trunk import LayerChain, inside
 from runtime.records import dataclass
 
 Sum = Callable[[mx.array], mx.array]
@@ -59,7 +59,7 @@ class Splits:
         return 1.0 if cut is None else cut[0].share(cut[1])
 
 
-def splits_of(chain: Chain, layout: Sequence[LayerSpec], shard: Shard) -> Splits:
+def splits_of(chain: LayerChain, layout: Sequence[LayerSpec], shard: Shard) -> Splits:
     """By the rules, of all layers. CannotCut where nothing can be split."""
     own = _splits_of(chain, layout, shard)
     if chain.reader is not None:
@@ -75,7 +75,7 @@ def splits_of(chain: Chain, layout: Sequence[LayerSpec], shard: Shard) -> Splits
     return own
 
 
-def _splits_of(chain: Chain, layout: Sequence[LayerSpec], shard: Shard) -> Splits:
+def _splits_of(chain: LayerChain, layout: Sequence[LayerSpec], shard: Shard) -> Splits:
     found: dict[str, tuple[Any, Split]] = {}
     holders: dict[int, Any] = {}
     remembered, refused = list(layout), dict[str, list[int]]()

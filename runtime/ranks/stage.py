@@ -30,8 +30,8 @@ from runtime.errors import NotSupported
 from runtime.nn.module import Module
 from runtime.ranks.calls import then_given
 from runtime.ranks.seat import Seat
-from runtime.ranks.stream import Stream
-from runtime.ranks.trunk import Chain, inside, is_table
+from runtime.ranks.stream import StageStream
+from runtime.ranks.trunk import LayerChain, inside, is_table
 from runtime.step import Step
 
 
@@ -48,7 +48,7 @@ class Elsewhere(Module):
 class Before(Elsewhere):
     """The layers of the ranks before: what they made of the stream."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: StageStream) -> None:
         super().__init__()
         self._stream = stream
 
@@ -60,7 +60,7 @@ class Before(Elsewhere):
 class Behind(Elsewhere):
     """The layers of the ranks behind, and the way back to the first stage."""
 
-    def __init__(self, stream: Stream, *, opens: bool) -> None:
+    def __init__(self, stream: StageStream, *, opens: bool) -> None:
         super().__init__()
         self._stream, self._opens = stream, opens
 
@@ -117,7 +117,7 @@ class HeadElsewhere(Module):
 
 
 def become_stage(
-    chain: Chain,
+    chain: LayerChain,
     start: int,
     stop: int,
     first: int,
@@ -129,7 +129,7 @@ def become_stage(
     dtype: of activations. copied: layers of others that rank 0 has, too, for what they remember.
     """
     layers, lent = chain.layers, [one for one in chain.lent if one.reaches(start, stop)]
-    stream = Stream(seat, chain.trunk, start, stop, len(layers), first)
+    stream = StageStream(seat, chain.trunk, start, stop, len(layers), first)
     elsewhere = Elsewhere()
     mine = [layer if start <= place < stop else elsewhere for place, layer in enumerate(layers)]
     if start:
@@ -165,7 +165,7 @@ def _put(holder: Any, path: str, module: Any) -> None:
         _put(holder[name], rest, module)
 
 
-def _remembers_alone(layer: Any, place: int, stream: Stream, stand_in: Elsewhere) -> None:
+def _remembers_alone(layer: Any, place: int, stream: StageStream, stand_in: Elsewhere) -> None:
     """Compute this layer from what enters it, which has come with the stream, and hand on what its stand-in
     does: what the layer answers has been computed elsewhere.
     """
@@ -180,14 +180,14 @@ def _remembers_alone(layer: Any, place: int, stream: Stream, stand_in: Elsewhere
 
 
 def stage_layout(
-    layout: Sequence[LayerSpec], chain: Chain, start: int, stop: int, copied: Collection[int] = ()
+    layout: Sequence[LayerSpec], chain: LayerChain, start: int, stop: int, copied: Collection[int] = ()
 ) -> tuple[LayerSpec, ...]:
     """What the places of a stage remember, and those of layers that it has copies of."""
     here = {*range(start, stop), *copied}
     return tuple(spec if chain.remembers(i) in here else Stateless() for i, spec in enumerate(layout))
 
 
-def leave_head(network: Any, chain: Chain, seat: Seat) -> None:
+def leave_head(network: Any, chain: LayerChain, seat: Seat) -> None:
     """To rank 0: no other draws tokens."""
     own = {one.path.partition(".")[0] for one in (*chain.both, *chain.tables)}
     if not seat.leads:
@@ -195,7 +195,7 @@ def leave_head(network: Any, chain: Chain, seat: Seat) -> None:
             network[name] = HeadElsewhere()
 
 
-def _leave_around(chain: Chain, dtype: mx.Dtype) -> None:
+def _leave_around(chain: LayerChain, dtype: mx.Dtype) -> None:
     """To the first stage: what stands around the layers in the trunk, but for what every rank has."""
     for one in [*chain.around()]:
         if one.name not in chain.everywhere:

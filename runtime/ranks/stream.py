@@ -20,7 +20,7 @@ from runtime.ranks.seat import Seat
 from runtime.step import Step
 
 
-class Stream:
+class StageStream:
     """Of a rank that has the layers [start, stop) of `count`. trunk: which calls them. first: layers of the
     first stage.
     """

@@ -46,7 +46,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class LayerChain:
     """Layers that are called in turn, and the trunk that calls them."""
 
     trunk: Any
@@ -61,11 +61,11 @@ class Chain:
     """Modules beside the layers that every rank has: they make what layers are given besides the stream."""
     tables: tuple[Beside, ...] = ()
     """Those beside the trunk."""
-    reader: "Chain | None" = None
+    reader: "LayerChain | None" = None
     """The encoder, where one reads prompts for these layers."""
 
     @property
-    def both(self) -> "tuple[Chain, ...]":
+    def both(self) -> "tuple[LayerChain, ...]":
         """The encoder first, where there is one."""
         return (self,) if self.reader is None else (self.reader, self)
 
@@ -121,7 +121,7 @@ class Chain:
         yield from self.tables
 
 
-def chain_of(network: Any, layout: Sequence[LayerSpec], architecture: str) -> Chain:
+def chain_of(network: Any, layout: Sequence[LayerSpec], architecture: str) -> LayerChain:
     """CannotCut for networks whose trunk does not say that it calls its layers in turn (`in_turn`): encoders
     whose layers remember nothing, and those that have more between their layers than a stream.
     """
@@ -155,12 +155,12 @@ def _trunks(holder: Any, above: str) -> Iterator[tuple[str, Any]]:
             yield from _trunks(child, f"{name}.")
 
 
-def _chain(path: str, trunk: Any, memories: int) -> Chain:
+def _chain(path: str, trunk: Any, memories: int) -> LayerChain:
     """memories: of all layers together."""
     name, everywhere = trunk.in_turn, getattr(trunk, "for_layers", ())
     count = len(trunk[name])
     each = getattr(trunk, "memories", (memories // count,) * count)
-    return Chain(trunk, path, name, tuple(accumulate(each, initial=0)), everywhere)
+    return LayerChain(trunk, path, name, tuple(accumulate(each, initial=0)), everywhere)
 
 
 def _tables(network: Any) -> tuple[Beside, ...]:

@@ -21,7 +21,7 @@ from runtime.sampling.rejection import Guesses, judge
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class DrawInput:
     """What one step offers to draw from; the fields are the arguments of `Sampler.sample`."""
 
     logits: mx.array
@@ -31,9 +31,9 @@ class Block:
     mask: mx.array | None = None
     guesses: Guesses | None = None
 
-    def take(self, rows: Sequence[int]) -> "Block":
+    def take(self, rows: Sequence[int]) -> "DrawInput":
         index = mx.array(list(rows))
-        return Block(
+        return DrawInput(
             logits=self.logits[index],
             positions=[self.positions[row] for row in rows],
             history=None if self.history is None else [self.history[row] for row in rows],
@@ -44,7 +44,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DrawKind:
     """The work that a row wants, without its numbers."""
 
     greedy: bool
@@ -63,7 +63,7 @@ class Kind:
     """Drafts are judged by rejection sampling."""
 
     @classmethod
-    def of(cls, params: SamplingParams) -> "Kind":
+    def of(cls, params: SamplingParams) -> "DrawKind":
         common = (params.greedy, params.penalised, bool(params.logit_bias or params.suppressed))
         if params.greedy:
             return cls(*common)
@@ -71,8 +71,8 @@ class Kind:
         return cls(*common, *filtered, params.rejecting)
 
     @classmethod
-    def all_of(cls, kinds: Sequence["Kind"]) -> "Kind":
-        """What acts on any of several kinds' rows, for `Group.at_once`."""
+    def all_of(cls, kinds: Sequence["DrawKind"]) -> "DrawKind":
+        """What acts on any of several kinds' rows, for `RowGroup.at_once`."""
         return cls(
             all(kind.greedy for kind in kinds),
             any(kind.penalised for kind in kinds),
@@ -81,12 +81,12 @@ class Kind:
         )
 
 
-class Group:
+class RowGroup:
     """The numbers of rows of one kind, as arrays [R, 1, 1]. draws: the same for `Operations.draw`; None
     where that does not do it, or all take the likeliest. biased: what is added to their logits, if any is.
     """
 
-    def __init__(self, kind: Kind, params: Sequence[SamplingParams]) -> None:
+    def __init__(self, kind: DrawKind, params: Sequence[SamplingParams]) -> None:
         self.kind = kind
         self._seeds = [p.seed for p in params]
         self.biased = _biased(params) if kind.biased else None
@@ -102,7 +102,7 @@ class Group:
     def penalties(self) -> PenaltyParams | None:
         return None if self._penalties is None else self._penalties.numbers
 
-    def sample(self, block: Block) -> mx.array:
+    def sample(self, block: DrawInput) -> mx.array:
         """Tokens, int32 [R, T]."""
         logits = self.adjusted(block)
         if self.kind.greedy:
@@ -119,7 +119,7 @@ class Group:
         own, drafts = odds.dense(logits.shape[-1]), block.inputs[:, 1:].astype(mx.int32)
         return judge(own, tokens, drafts, block.guesses, self._seeds, block.positions)
 
-    def at_once(self, block: Block) -> mx.array | None:
+    def at_once(self, block: DrawInput) -> mx.array | None:
         """The tokens of `sample` where one operation draws rows of several kinds; else None."""
         if self.kind.greedy:
             return ops.table.likeliest(self.adjusted(block))
@@ -127,7 +127,7 @@ class Group:
             return None
         return ops.table.draw(self.adjusted(block), self.draws, block.positions)
 
-    def draft(self, block: Block) -> tuple[mx.array, mx.array | None]:
+    def draft(self, block: DrawInput) -> tuple[mx.array, mx.array | None]:
         """Tokens, int32 [R, T], and where rows reject, the log-probabilities [R, T, V] they came from."""
         if not self.kind.rejecting:
             return self.sample(block), None
@@ -136,7 +136,7 @@ class Group:
         tokens = odds.draw(noise.keys(self._seeds, block.positions, logits.shape[1]))
         return tokens, odds.dense(logits.shape[-1])
 
-    def adjusted(self, block: Block) -> mx.array:
+    def adjusted(self, block: DrawInput) -> mx.array:
         """Logits after penalties, bias and mask, [R, T, V]; float32 unless nothing acts on them."""
         logits = block.logits
         if self._penalties is not None:

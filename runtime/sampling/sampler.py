@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import mlx.core as mx
 
 from runtime.parts.draws import GuessParams
-from runtime.sampling.group import Block, Group, Kind
+from runtime.sampling.group import DrawInput, DrawKind, RowGroup
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.rejection import Guesses
 
@@ -30,12 +30,14 @@ class Sampler:
         it has come to again, a row draws anew.
         """
         self._dropped = dropped or [0] * len(params)
-        members: dict[Kind, list[int]] = {}
+        members: dict[DrawKind, list[int]] = {}
         for row, its in enumerate(params):
-            members.setdefault(Kind.of(its), []).append(row)
-        self._groups = [(rows, Group(kind, [params[row] for row in rows])) for kind, rows in members.items()]
+            members.setdefault(DrawKind.of(its), []).append(row)
+        self._groups = [
+            (rows, RowGroup(kind, [params[row] for row in rows])) for kind, rows in members.items()
+        ]
         one = len(self._groups) == 1
-        self._all = self._groups[0][1] if one else Group(Kind.all_of([*members]), params)
+        self._all = self._groups[0][1] if one else RowGroup(DrawKind.all_of([*members]), params)
         order = [row for rows, _ in self._groups for row in rows]
         self._back = sorted(
             range(len(order)), key=order.__getitem__
@@ -93,7 +95,7 @@ class Sampler:
         draft only where it stands. Raises BadTokenIds for a bias on an id outside the vocabulary, ValueError
         where history is wanted and missing.
         """
-        block = Block(logits, self._counted(positions), history, inputs, mask, guesses)
+        block = DrawInput(logits, self._counted(positions), history, inputs, mask, guesses)
         if len(self._groups) == 1:
             return self._groups[0][1].sample(block)
         if not self._all.kind.rejecting and (tokens := self._all.at_once(block)) is not None:
@@ -113,7 +115,7 @@ class Sampler:
         """The tokens of `sample`, and per row the log-probabilities [1, T, V] that they were drawn from; None
         for rows that do not reject.
         """
-        block = Block(logits, self._counted(positions), history, inputs, mask)
+        block = DrawInput(logits, self._counted(positions), history, inputs, mask)
         odds: list[mx.array | None] = [None] * len(self._back)
         drawn: list[mx.array] = []
         for rows, group in self._groups:

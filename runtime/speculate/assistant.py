@@ -12,7 +12,7 @@ from runtime.cache.build import LayerMemory
 from runtime.cache.layout import Full, Rotating
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
-from runtime.speculate.chain import Chain, within
+from runtime.speculate.chain import DraftChain, within
 from runtime.speculate.drafter import Proposal, Rows, pass_cost
 from runtime.step import Inputs, Step
 
@@ -68,7 +68,7 @@ class AssistantDrafter:
         step = Step(starts=tuple(len(ids) - 2 for ids in rows.ids), counts=(1,) * len(rows))
         hidden = self._hidden(len(rows))
         token = mx.array([[ids[-1]] for ids in rows.ids], dtype=mx.int32)
-        chain = Chain(rows)
+        chain = DraftChain(rows)
         for _ in range(depth):
             step = step.again(Inputs(token, self._target.embed(token)))
             out = self._draft(step, caches, hidden)

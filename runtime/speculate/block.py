@@ -23,7 +23,7 @@ from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.models.taps import taps_of
 from runtime.records import dataclass
-from runtime.speculate.chain import Chain
+from runtime.speculate.chain import DraftChain
 from runtime.speculate.drafter import Proposal, Rows, own_memory, pass_cost
 from runtime.speculate.lines import Lines, padded
 from runtime.step import Inputs, Step
@@ -160,7 +160,7 @@ class BlockDrafter(Lines[_Line]):
         step = Step(lengths, (depth + 1,) * len(rows), inputs=inputs)
         self.memory.prepare(step)
         hidden = self._draft.network(step, self.memory)
-        chain = Chain(rows)
+        chain = DraftChain(rows)
         chain.draw(self._target.network.logits(hidden[:, 1:].astype(self._target.dtype)))
         return Proposal(chain.tokens, (depth,) * len(rows), odds=chain.odds)
 

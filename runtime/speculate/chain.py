@@ -12,7 +12,7 @@ import mlx.core as mx
 from runtime.speculate.drafter import Rows
 
 
-class Chain:
+class DraftChain:
     """The drafts of one round. Empty at first; `draw` adds one for every row."""
 
     def __init__(self, rows: Rows) -> None:

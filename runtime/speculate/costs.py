@@ -50,7 +50,7 @@ _UNKNOWN: Place = ("", -1)  # what went before says nothing: other work ran, or 
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DrafterTraits:
     """What is known of a drafter beforehand."""
 
     token_cost: float
@@ -66,7 +66,7 @@ class Kind:
 class Costs:
     """In batches of one size."""
 
-    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, kinds: Mapping[str, DrafterTraits]) -> None:
         self._at: dict[Place, int] = {}
         for name, kind in kinds.items():
             for depth in depths(kind.limit):
@@ -229,7 +229,9 @@ def token_cost(draft_bytes: int, draft_layers: int, target_bytes: int, target_la
     return (draft_bytes + draft_layers * LAYER_BYTES) / max(target_bytes + target_layers * LAYER_BYTES, 1)
 
 
-def _prior(at: Mapping[Place, int], kinds: Mapping[str, Kind]) -> tuple[list[float], list[list[float]]]:
+def _prior(
+    at: Mapping[Place, int], kinds: Mapping[str, DrafterTraits]
+) -> tuple[list[float], list[list[float]]]:
     """Means and covariances: the plain round's time is unknown, costs are near a line in the depth."""
     count = 1 + len(at)
     mean, pipeline, own = [0.0] * count, [0.0] * count, [0.0] * count

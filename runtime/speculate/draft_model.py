@@ -21,7 +21,7 @@ from runtime.nn.rope_spec import long_after
 from runtime.parts.decoder import decoder_parts_of
 from runtime.parts.draws import GuessParams
 from runtime.records import dataclass
-from runtime.speculate.chain import Chain, within
+from runtime.speculate.chain import DraftChain, within
 from runtime.speculate.drafter import Audition, Proposal, Rows, own_memory
 from runtime.speculate.lines import Lines
 from runtime.step import Inputs, Step
@@ -102,7 +102,7 @@ class ModelDrafter(Lines[_Line]):
             return Proposal(tokens, (depth,) * len(rows), reading=reading)
         hidden = self._read(rows, ready)
         self._marks = [(mark, self.memory.mark(row)) for row, mark in enumerate(before)]
-        chain = Chain(rows)
+        chain = DraftChain(rows)
         token = chain.draw(self._logits(hidden))
         for _ in range(1, depth):
             hidden = self._step(token, (1,) * len(rows), 0)
@@ -137,7 +137,7 @@ class ModelDrafter(Lines[_Line]):
         hidden = self._step(tokens, counts, 0)
         at = mx.array([[max(own - count + i, 0) for i in range(count)] for own in counts])
         logits = self._logits(hidden[mx.arange(len(counts))[:, None], at])
-        return Chain(replace(known, ids=[ids[: len(ids) + 1 - count] for ids in known.ids])).draw(logits)
+        return DraftChain(replace(known, ids=[ids[: len(ids) + 1 - count] for ids in known.ids])).draw(logits)
 
     def _at_once(self, rows: Rows, depth: int | None) -> mx.array | None:
         """All drafts as one operation, int32 [n, depth]; without a depth the tokens behind each that it has

@@ -26,7 +26,7 @@ from runtime.cache.budget import Budget
 from runtime.cache.trie import Keys, keys_apart
 from runtime.loaded import LoadedModel
 from runtime.records import dataclass
-from runtime.speculate.chain import Chain
+from runtime.speculate.chain import DraftChain
 from runtime.speculate.drafter import Proposal, Rows, own_memory, pass_cost
 from runtime.speculate.lines import Lines, padded
 from runtime.step import Inputs, Step
@@ -130,7 +130,7 @@ class HeadDrafter(Lines[_Line]):
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
         hidden = self._catch_up(rows)
-        chain = Chain(rows)
+        chain = DraftChain(rows)
         token = chain.draw(self._target.logits(hidden))
         for _ in range(1, depth):
             hidden = self._step(hidden, token, (1,) * len(rows), 0)

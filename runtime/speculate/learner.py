@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from runtime.speculate.acceptance import Acceptance
-from runtime.speculate.costs import FIRST_PLAIN, STEADY, Costs, Kind, depths
+from runtime.speculate.costs import FIRST_PLAIN, STEADY, Costs, DrafterTraits, depths
 from runtime.speculate.depth import (
     EARNED,
     FIRST_BUDGET,
@@ -41,7 +41,9 @@ class Learner:
     out.
     """
 
-    def __init__(self, kinds: Mapping[str, Kind], lessons: Mapping[str, Lesson] | None = None) -> None:
+    def __init__(
+        self, kinds: Mapping[str, DrafterTraits], lessons: Mapping[str, Lesson] | None = None
+    ) -> None:
         self._depths = {name: depths(kind.limit) for name, kind in kinds.items()}
         self._auditioning = frozenset(name for name, kind in kinds.items() if kind.auditions)
         self._audition_cost, self._failed_auditions, self._waits = AUDITION_COST, 0, False
@@ -288,7 +290,7 @@ class Learners:
     known: what an earlier run learned; of drafters that are not there it is kept as it is.
     """
 
-    def __init__(self, kinds: Mapping[str, Kind], known: Lessons) -> None:
+    def __init__(self, kinds: Mapping[str, DrafterTraits], known: Lessons) -> None:
         self._kinds, self._known = kinds, known
         self._learners: dict[int, Learner] = {}
 

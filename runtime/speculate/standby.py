@@ -17,7 +17,7 @@ from runtime.cache.layout import sequence_bytes
 from runtime.cache.prefix import Entry, PrefixStore
 from runtime.cache.trie import told_apart
 from runtime.errors import CacheFull
-from runtime.speculate.costs import Kind
+from runtime.speculate.costs import DrafterTraits
 from runtime.speculate.drafter import (
     Audition,
     Auditions,
@@ -53,10 +53,10 @@ class Standby:
         self._remembering = {name: one for name, one in drafters.items() if isinstance(one, Remembers)}
 
     @property
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, DrafterTraits]:
         """What drafting with each of them costs, those that rest included."""
         return {
-            name: Kind(
+            name: DrafterTraits(
                 drafter.token_cost,
                 drafter.limit,
                 certain=isinstance(drafter, ForcedDrafter),

@@ -152,22 +152,22 @@ def test_activity_counts_the_processors_that_this_process_may_use(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 2}, raising=False)
     rows = ["cpu 9 9 9 9 9", *(f"cpu{n} 10 0 5 {100 * n} {n} 0 0" for n in range(4)), "procs_running 7", ""]
     write(machine, "proc/stat", "\n".join(rows))
-    found = host.activity(machine)
+    found = host.processor_times(machine)
     assert found is not None
     assert (found.processors, found.running) == (2, 7)
     assert found.idle_s == (0 + 0 + 200 + 2) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_machine_that_does_not_tell(machine: Path) -> None:
-    assert host.activity(machine) is None
+    assert host.processor_times(machine) is None
 
 
 @linux
 def test_activity_here() -> None:
-    before = host.activity()
+    before = host.processor_times()
     assert before is not None
     sum(range(1_000_000))
-    now = host.activity()
+    now = host.processor_times()
     assert now is not None
     assert now.at_s > before.at_s
     assert now.idle_s >= before.idle_s

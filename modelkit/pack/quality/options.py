@@ -15,7 +15,7 @@ from runtime.records import dataclass
 if TYPE_CHECKING:
     import mlx.core as mx
 
-    from runtime.quality.student import Stored
+    from runtime.quality.student import StoredMatrix
 
 KEEP = "keep"
 """The option of staying as it is."""
@@ -54,11 +54,11 @@ class Group:
         rows = (*CHOICES, *(HALVES if wide else ()))
         return [row for row in rows if all(row.fits(tensor.shape) for tensor in self.tensors)]
 
-    def stored(self, how: Format) -> "Stored":
+    def stored(self, how: Format) -> "StoredMatrix":
         """How each of its modules would lie in the package."""
-        from runtime.quality.student import Stored
+        from runtime.quality.student import StoredMatrix
 
-        return Stored(how, self.stored_dtype(), self.tensors[0].shape[-1])
+        return StoredMatrix(how, self.stored_dtype(), self.tensors[0].shape[-1])
 
     def stored_dtype(self) -> "mx.Dtype":
         """The floats of its matrices in the package, and so of their scales."""

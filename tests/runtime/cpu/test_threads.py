@@ -14,12 +14,12 @@ from runtime.cpu.bind import report
 from runtime.cpu.threads import QUIET_LOOKS, STALE_S, WINDOW_S, Choice, Crowd, Threads
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
-from runtime.host import Activity
+from runtime.host import ProcessorTimes
 from runtime.sampling.params import SamplingParams
 from tests.support.parity import Reference
 
 CORES = 4
-START = Activity(at_s=100.0, idle_s=1000.0, own_s=50.0, processors=CORES, running=1)
+START = ProcessorTimes(at_s=100.0, idle_s=1000.0, own_s=50.0, processors=CORES, running=1)
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ class Machine:
     def __init__(self) -> None:
         self.now = START
 
-    def after(self, seconds: float = WINDOW_S, *, others: float, own: float = 1.0) -> Activity:
+    def after(self, seconds: float = WINDOW_S, *, others: float, own: float = 1.0) -> ProcessorTimes:
         idle = max(0.0, CORES - others - own)
         self.now = replace(
             self.now,
@@ -47,7 +47,7 @@ class Machine:
         return self.now
 
 
-def crowd_at(start: Activity = START) -> tuple[Crowd, Machine]:
+def crowd_at(start: ProcessorTimes = START) -> tuple[Crowd, Machine]:
     crowd, machine = Crowd(CORES), Machine()
     crowd.see(start)
     return crowd, machine

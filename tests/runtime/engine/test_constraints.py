@@ -410,11 +410,11 @@ def test_masks_end_behind_a_draft_that_is_refused() -> None:
 
 def test_a_drafter_draws_within_the_grammar() -> None:
     from runtime.sampling.sampler import Sampler
-    from runtime.speculate.chain import Chain
+    from runtime.speculate.chain import DraftChain
 
     toy = Toy()
     rows = Rows([[3, 4]], Sampler([WARM]), Ahead([toy.matcher()], V))
-    chain = Chain(rows)
+    chain = DraftChain(rows)
     for _ in range(4):
         chain.draw(mx.random.normal((1, 1, V), key=mx.random.key(1)))
     assert follows(toy, chain.tokens.tolist()[0])  # pyright: ignore

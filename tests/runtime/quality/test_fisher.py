@@ -14,7 +14,7 @@ from runtime.quality.errors import costs, rounded
 from runtime.quality.fisher import moments
 from runtime.quality.owners import owners
 from runtime.quality.reading import embedding
-from runtime.quality.student import Stored, left_of, with_packed
+from runtime.quality.student import StoredMatrix, left_of, with_packed
 from runtime.quant import find_format
 from tests.support.parity import Reference
 
@@ -96,7 +96,7 @@ def test_a_student_computes_with_what_is_left_of_each_matrix(tmp_path: Path) -> 
     assert how is not None
     path = "model.layers.0.self_attn.q_proj"
     weight = dict(model.network.named_modules())[path]["weight"]
-    stored = Stored(how, mx.bfloat16, weight.shape[-1])
+    stored = StoredMatrix(how, mx.bfloat16, weight.shape[-1])
     student = with_packed(model, {path: stored})
     dict(model.network.named_modules())[path]["weight"] = left_of(weight, stored)
     ids = list(range(8))

@@ -11,7 +11,7 @@ from runtime.errors import CannotCut
 from runtime.nn.gated_norm import GatedRMSNorm, Order
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rounded import RoundingNorm
-from runtime.ranks.norms import PartedGatedNorm, PartedNorm, Place
+from runtime.ranks.norms import PartedGatedNorm, PartedNorm, SumPlace
 from runtime.ranks.pieces import Shard
 
 CHANNELS = 48
@@ -43,7 +43,7 @@ def test_parts_of_a_gated_norm_make_the_whole(order: Order, ranks: int, groups: 
     own = CHANNELS // ranks
 
     def part(rank: int, total: Callable[[mx.array], mx.array]) -> mx.array:
-        norm = PartedGatedNorm(whole, Place.of(Shard(rank, ranks), own, groups))
+        norm = PartedGatedNorm(whole, SumPlace.of(Shard(rank, ranks), own, groups))
         some = slice(rank * own, (rank + 1) * own)
         norm.total, norm.weight = total, whole.weight[some]
         return norm(X[..., some], GATE[..., some])
@@ -71,4 +71,4 @@ def test_parts_of_a_norm_make_the_whole(edges: tuple[int, ...], *, rounds: bool)
 
 def test_parts_of_several_groups_are_refused() -> None:
     with pytest.raises(CannotCut, match="its norm runs over channels of several ranks, in 2 groups"):
-        Place.of(Shard(0, 3), 16, 2)
+        SumPlace.of(Shard(0, 3), 16, 2)

@@ -14,7 +14,7 @@ import pytest
 from runtime.sampling import group as group_room
 from runtime.sampling import noise
 from runtime.sampling.distribution import Distribution
-from runtime.sampling.group import Block, Group, Kind
+from runtime.sampling.group import DrawInput, DrawKind, RowGroup
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.rejection import Guesses
 from runtime.sampling.sampler import Sampler
@@ -44,8 +44,8 @@ def params(settings: dict[str, object], seed: int = 0) -> SamplingParams:
 def exact(settings: dict[str, object]) -> np.ndarray:
     """Probabilities [V, V] of each token after each token."""
     its = params(settings)
-    group = Group(Kind.of(its), [its])
-    adjusted = group.adjusted(Block(TARGET[None], [0]))
+    group = RowGroup(DrawKind.of(its), [its])
+    adjusted = group.adjusted(DrawInput(TARGET[None], [0]))
     return np.exp(np.array(group.distribution(adjusted).dense(V)))[0]
 
 

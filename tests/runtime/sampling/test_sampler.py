@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.errors import BadTokenIds
-from runtime.sampling.group import Block, Group, Kind
+from runtime.sampling.group import DrawInput, DrawKind, RowGroup
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 
@@ -168,7 +168,7 @@ def test_rows_of_one_model_share_what_it_suppresses() -> None:
     """Tens of thousands of ids, where a GGUF file fills its vocabulary up."""
     never = tuple(range(30_000))
     its = [SamplingParams(seed=seed, suppressed=never) for seed in range(8)]
-    biased = Group(Kind.of(its[0]), its).biased
+    biased = RowGroup(DrawKind.of(its[0]), its).biased
     assert biased is not None
     assert all(ids is never for ids in biased.ids)
     assert len({id(values) for values in biased.values}) == 1
@@ -204,8 +204,8 @@ def test_probabilities_are_the_reference_ones(shared_data: Path) -> None:
         if p.greedy:
             assert Sampler([p]).sample(mx.array(logits)[None, None], [0]).item() == expected.argmax()
             continue
-        group = Group(Kind.of(p), [p])
-        block = Block(mx.array(logits)[None, None], [0])
+        group = RowGroup(DrawKind.of(p), [p])
+        block = DrawInput(mx.array(logits)[None, None], [0])
         found = np.exp(np.array(group.distribution(group.adjusted(block)).dense(logits.size)))[0, 0]
         np.testing.assert_allclose(found, expected, atol=2e-7)
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from runtime.speculate.costs import Costs, Kind, depths, token_cost
+from runtime.speculate.costs import Costs, DrafterTraits, depths, token_cost
 
-DRAFT = {"draft": Kind(token_cost=0.1, limit=12)}
+DRAFT = {"draft": DrafterTraits(token_cost=0.1, limit=12)}
 PLAIN_S = 0.01
 
 
@@ -43,7 +43,7 @@ def test_a_draft_of_a_tenth_of_the_target_is_taken_to_cost_a_tenth() -> None:
 
 
 def test_before_any_round_shapes_say_what_drafts_cost() -> None:
-    dear = Costs({"draft": Kind(token_cost=0.8, limit=4)})
+    dear = Costs({"draft": DrafterTraits(token_cost=0.8, limit=4)})
     assert 1 < cost(Costs(DRAFT), 4) < cost(dear, 4)
     assert cost(Costs(DRAFT), 1) < cost(Costs(DRAFT), 4)
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from runtime.speculate.audition import TOKENS, runs
-from runtime.speculate.costs import Kind
+from runtime.speculate.costs import DrafterTraits
 from runtime.speculate.depth import EARNED
 from runtime.speculate.learner import PATIENCE, Learner
 
 PLAIN_S = 0.0035
-KINDS = {"draft": Kind(token_cost=0.14, limit=12)}
-AUDITIONING = {"draft": Kind(token_cost=0.14, limit=12, auditions=True)}
+KINDS = {"draft": DrafterTraits(token_cost=0.14, limit=12)}
+AUDITIONING = {"draft": DrafterTraits(token_cost=0.14, limit=12, auditions=True)}
 AUDITION = 1.5  # plain rounds that one takes
 Machine = Callable[[np.random.Generator], Callable[[float], float]]
 
@@ -126,7 +126,7 @@ def speeds(
     slope: float,
     accept: Sequence[float],
     machine: Machine,
-    kinds: Mapping[str, Kind] = KINDS,
+    kinds: Mapping[str, DrafterTraits] = KINDS,
     middle: Callable[[list[float]], Any] = np.median,
 ) -> tuple[float, float, float]:
     """The middle over seeds: of the first 360 tokens, of the next 800; and the bound."""
@@ -390,7 +390,7 @@ def test_rows_of_unknown_names_in_what_was_learned_are_left_out() -> None:
 
 def test_what_grammars_force_is_asked_for_at_once() -> None:
     """Nothing has to be learned about drafts that come true."""
-    learner = Learner({"grammar": Kind(token_cost=0.0, limit=15, certain=True)})
+    learner = Learner({"grammar": DrafterTraits(token_cost=0.0, limit=15, certain=True)})
     for _ in range(4):
         learner.plain(0.01)
     long, none = learner.decide({"grammar": 4}, 15), learner.decide({}, 15)

@@ -69,11 +69,11 @@ def test_what_was_set_in_the_meantime_stays() -> None:
 def test_a_thread_that_is_kept_off_one_counts_all_of_the_process() -> None:
     def run() -> None:
         leave()
-        seen = host.activity()
+        seen = host.processor_times()
         assert seen is not None
         assert (host.cores(), seen.processors) == counted
 
-    before = host.activity()
+    before = host.processor_times()
     assert before is not None
     counted = host.cores(), before.processors
     elsewhere(run)
