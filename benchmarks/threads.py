@@ -85,9 +85,9 @@ def main() -> None:
 
 
 def _others() -> str:
-    before = host.activity()
+    before = host.processor_times()
     time.sleep(0.5)
-    now = host.activity()
+    now = host.processor_times()
     if before is None or now is None:
         return "an unknown part"
     return f"{now.processors - (now.idle_s - before.idle_s) / (now.at_s - before.at_s):.1f}"

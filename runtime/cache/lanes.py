@@ -14,7 +14,7 @@ from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class LaneTraits:
     """What all lanes of one layer's memory have in common."""
 
     heads: int
@@ -28,17 +28,17 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeptStates:
+class StateTraits:
     """What all states of one layer's memory have in common."""
 
     made: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
-    """As in `Kept`."""
+    """As in `LaneTraits`."""
 
 
-class Before(NamedTuple):
+class StepStates(NamedTuple):
     """The states that the rows of a step begin with."""
 
-    kept: KeptStates
+    kept: StateTraits
     arrays: list[mx.array]
     """[B, ...], in the order of the layout. Do not keep them."""
     again: bool
@@ -50,7 +50,7 @@ class Before(NamedTuple):
 class Lanes(NamedTuple):
     """Where the rows of a step have their keys and values."""
 
-    kept: Kept
+    kept: LaneTraits
     arrays: list[mx.array]
     """One per part of the codecs, [row capacity, H, slots, width]. Do not keep them."""
     beside: list[mx.array]

@@ -22,7 +22,7 @@ from typing import Literal, Protocol, cast
 
 import mlx.core as mx
 
-from runtime.cache.lanes import Before, Lanes
+from runtime.cache.lanes import Lanes, StepStates
 from runtime.cache.snapshot import Snapshot
 from runtime.step import Step
 
@@ -182,7 +182,7 @@ class ScanningCache(Protocol):
         """Run `fn` from the rows' states over the step's inputs; keep the new states for `commit`."""
         ...
 
-    def before(self, step: Step) -> Before | None:
+    def before(self, step: Step) -> StepStates | None:
         """For kernels, in place of `scan`: the states that the step begins with. `folded` follows, and
         nothing is between the two. None: they are not all float32.
         """

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.lanes import Before, KeptStates
+from runtime.cache.lanes import StateTraits, StepStates
 from runtime.cache.layout import Recurrent
 from runtime.cache.lengths import Lengths, rows_of
 from runtime.cache.pieces import Pieces, States
@@ -58,7 +58,7 @@ class RecurrentCache(Lengths):
         self._slack = slack
         self._budget = budget or Budget()
         self._scan: _Scan | None = None
-        self._kept = KeptStates()
+        self._kept = StateTraits()
         super().__init__(0)
         self._spec, self._dtype = spec, dtype
         self._pieces = Pieces(self._zeros)
@@ -78,12 +78,12 @@ class RecurrentCache(Lengths):
         self._scan = _Scan(step, fn, inputs if step.width <= self._slack else None, after)
         return outputs
 
-    def before(self, step: Step) -> Before | None:
+    def before(self, step: Step) -> StepStates | None:
         assert tuple(self._lengths[rows_of(step)]) == step.starts, "a step must begin where its rows end"
         if any(dtype != mx.float32 for dtype in self._dtypes.values()):
             return None
         states, again = [*self._before(step).values()], 1 < step.width <= self._slack
-        return Before(self._kept, states, again=again, own=self._pieces.own(rows_of(step)))
+        return StepStates(self._kept, states, again=again, own=self._pieces.own(rows_of(step)))
 
     def folded(
         self, step: Step, fn: ScanFunction, inputs: Sequence[mx.array] | None, after: Sequence[mx.array]

@@ -17,7 +17,7 @@ import mlx.core as mx
 from runtime.cache.budget import Budget
 from runtime.cache.buffer import Buffer
 from runtime.cache.codec import Codec, Parts
-from runtime.cache.lanes import Kept
+from runtime.cache.lanes import LaneTraits
 from runtime.cache.layout import Chunked, Full, Rotating
 from runtime.cache.lengths import Lengths
 from runtime.cache.protocol import Rotate
@@ -58,7 +58,7 @@ class KVRows(Lengths):
         self._as_computed = all(codec.stored == dtype and not codec.bits for codec in self._codecs)
         self._reach = Reach.of(spec)
         shown_by = _shown_by() if shown_by is None else shown_by
-        self._kept = Kept(spec.kv_heads, tuple(self._codecs), self._reach, shown_by)
+        self._kept = LaneTraits(spec.kv_heads, tuple(self._codecs), self._reach, shown_by)
         self._slack = slack
         span = self._reach.window or self._reach.chunk
         limit = None if span is None else span + slack + max(slack, span // 8, 1)

@@ -2,19 +2,34 @@
 
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from runtime.ranks.group import Group
+from runtime.errors import RankLost
+from runtime.ranks.links import Links
 
 _LOOK_S = 0.25
+
+
+class Waiting(Protocol):
+    """The group that waits: what `runtime.ranks.group.Group` has of it."""
+
+    size: int
+    limit_s: float
+    links: Links
+    stuck: Callable[[RankLost], None]
+
+    @property
+    def lost(self) -> bool: ...
+
+    def lose(self, why: str) -> RankLost: ...
 
 
 class Bounded:
     """See Group.bounded. A thread looks after it, as MLX waits where nobody can interrupt it."""
 
-    def __init__(self, group: "Group") -> None:
+    def __init__(self, group: Waiting) -> None:
         self._group = group
         self.within_s = group.limit_s
         self._times = 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import mlx.core as mx
 
 from runtime.cache.codec import Codec
-from runtime.cache.lanes import Kept, Lanes
+from runtime.cache.lanes import Lanes, LaneTraits
 from runtime.cache.protocol import AttentionCache, Mask
 from runtime.cache.visible import places_of
 from runtime.cpu.native.rope import cosines
@@ -244,7 +244,7 @@ def _by_rows(mask: "mx.array | None") -> mx.array | None:
 
 def form_of(
     kernels: Any,
-    kept: Kept,
+    kept: LaneTraits,
     heads: int,
     scale: float,
     softcap: float | None = None,

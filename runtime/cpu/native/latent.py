@@ -8,7 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cache.lanes import Kept
+from runtime.cache.lanes import LaneTraits
 from runtime.cpu.native.attend import form_of
 from runtime.cpu.native.pairs import adapted_matrix_of
 from runtime.cpu.native.products import matrix_of
@@ -30,7 +30,7 @@ def by_heads(kernels: Any, otherwise: ByHeads) -> ByHeads:
     return by_heads
 
 
-def latent_attention_of(kernels: Any, kept: Kept, by: LatentAttentionParts, deck: Any = None) -> Any:
+def latent_attention_of(kernels: Any, kept: LaneTraits, by: LatentAttentionParts, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to latents in such a memory; None where they have none."""
     stacks = by.to_latents, by.to_values
     if len(kept.codecs) != 1 or (deck is not None and any(deck.get(stack) for stack in stacks)):

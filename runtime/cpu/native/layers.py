@@ -86,7 +86,7 @@ class Remembers(NamedTuple):
 
 
 @dataclass(slots=True, frozen=True, eq=False)
-class Given:
+class LayerInput:
     """What a step brings for layers."""
 
     array: mx.array
@@ -169,7 +169,7 @@ def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., m
             own = given if given is None or given.shape[2] == 1 else given[:, :, start:stop]
             return otherwise(layers[start:stop], x, step, caches[start:stop], own) if start < stop else x
 
-        brought = None if given is None else Given(given.flatten(2))
+        brought = None if given is None else LayerInput(given.flatten(2))
         at, whole = 0, step.width == 1
         for run in known_runs(kernels, layers, whole):
             x = plainly(x, at, run.first)
@@ -203,7 +203,7 @@ def runs_of(layers: Sequence[Any], whole: bool) -> list[Run]:
 
 
 def _through(
-    kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[Any], given: Given | None
+    kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[Any], given: LayerInput | None
 ) -> mx.array | None:
     """None: not as one node."""
     opened = opened_of(run, step, caches, given)
@@ -226,7 +226,9 @@ def _through(
     return y if len(chains) == 1 else chains[1](y, *where, memories[cut:], members)[0]
 
 
-def opened_of(run: Run, step: Step, caches: Sequence[Any], given: Given | None = None) -> list[Any] | None:
+def opened_of(
+    run: Run, step: Step, caches: Sequence[Any], given: LayerInput | None = None
+) -> list[Any] | None:
     """What is remembered before the step, by memory; None where some memory cannot be handed out so."""
     opened: list[Any] = []
     for its in run.memories:

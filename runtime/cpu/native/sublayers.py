@@ -12,7 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cache.lanes import Kept, Lanes
+from runtime.cache.lanes import Lanes, LaneTraits
 from runtime.cache.protocol import AttentionCache
 from runtime.cpu.composed import RELU, Composed, by_name
 from runtime.cpu.native.activations import KINDS, bend_of
@@ -193,14 +193,14 @@ def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any
                 return y
         return otherwise(x, by, step, cache)
 
-    def make(kept: Kept, by: AttentionParts) -> Any:
+    def make(kept: LaneTraits, by: AttentionParts) -> Any:
         part = attention_of(kernels, kept, by)
         return None if part is None else kernels.Chain([part])
 
     return attention
 
 
-def attention_of(kernels: Any, kept: Kept, by: AttentionParts, deck: Any = None) -> Any:
+def attention_of(kernels: Any, kept: LaneTraits, by: AttentionParts, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to such a memory; None where they have none."""
     heads = by.heads
     attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, rope=heads.rope)
@@ -250,7 +250,7 @@ def table_of(kernels: Any, rope: Rotary | None, step: Step) -> mx.array | None:
 class Seen:
     """Keys and values that another sublayer of the same node writes in this step."""
 
-    kept: Kept
+    kept: LaneTraits
     donor: int
     """Which of the node's memories."""
 

@@ -291,7 +291,9 @@ def test_memory_of_another_form_is_noticed() -> None:
 
 def test_a_run_of_what_is_given_alone_goes_step_by_step() -> None:
     run = native_layers.Run.of(0, [(AppendInput(8),)], apart=False)
-    assert native_layers.chains_of(native.kernels, run, [native_layers.Given(mx.zeros([1, 1, 8]))]) is None
+    assert (
+        native_layers.chains_of(native.kernels, run, [native_layers.LayerInput(mx.zeros([1, 1, 8]))]) is None
+    )
 
 
 def test_a_chain_asks_for_what_it_needs() -> None:
