@@ -129,7 +129,7 @@ def set_threads(count: int) -> BlasReport:
 def _bind() -> BlasReport:
     global _library, _most
     try:
-        reason, path = _refusal(), _openblas()
+        reason, path = _refusal(), openblas_path()
         if reason or path is None:
             return BlasReport(_linked(), reason=reason or "the package scipy-openblas32 is not installed")
         slots = find_slots("libmlx.so", ROUTINES)
@@ -179,7 +179,8 @@ def _linked() -> str:
     return "Accelerate" if sys.platform == "darwin" else "the one MLX was linked with"
 
 
-def _openblas() -> Path | None:
+def openblas_path() -> Path | None:
+    """The library of the package scipy-openblas32, where that is installed."""
     spec = importlib.util.find_spec("scipy_openblas32")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for path in Path(folder, "lib").glob("libscipy_openblas*.so*"):

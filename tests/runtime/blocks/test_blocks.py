@@ -1,3 +1,5 @@
+"""Blocks of GGUF are the numbers that ggml makes of them, as floats and in the packed form of MLX."""
+
 import subprocess
 import sys
 from typing import Any

@@ -78,7 +78,7 @@ def test_switched_off_binds_nothing_and_can_be_bound_later() -> None:
 @bindable
 def test_a_missing_package_is_a_report() -> None:
     code = """
-    bind._openblas = lambda: None
+    bind.openblas_path = lambda: None
     print(bind_blas().reason)
     """
     assert "scipy-openblas32 is not installed" in fresh(code)
@@ -90,7 +90,7 @@ def test_wrong_products_put_the_old_addresses_back() -> None:
     slots = bind.find_slots("libmlx.so", bind.ROUTINES)
     good = bind._products()
     before = {name: [s.read() for s in cells] for name, cells in slots.items()}
-    library = bind.ctypes.CDLL(str(bind._openblas()))
+    library = bind.ctypes.CDLL(str(bind.openblas_path()))
     way = bind._install(library, slots, [x + 1 for x in good])
     after = {name: [s.read() for s in cells] for name, cells in slots.items()}
     print(way, before == after, bind._equal(good, bind._products()))

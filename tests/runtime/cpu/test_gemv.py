@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.cpu.bind import _openblas  # pyright: ignore[reportPrivateUsage]
+from runtime.cpu.bind import openblas_path
 from runtime.cpu.gemv import NO_TRANS, ROW_MAJOR, TRANS, switch
 
 INT, FLOAT, POINTER = ctypes.c_int, ctypes.c_float, ctypes.c_void_p
@@ -17,7 +17,7 @@ SGEMM = ctypes.CFUNCTYPE(
     None, INT, INT, INT, INT, INT, INT, FLOAT, POINTER, INT, POINTER, INT, FLOAT, POINTER, INT
 )
 
-path = _openblas()
+path = openblas_path()
 pytestmark = pytest.mark.skipif(
     path is None or platform.machine() != "x86_64", reason="needs scipy-openblas32 on x86-64"
 )

@@ -1,3 +1,5 @@
+"""What an adapter brings, as values and as the tensors of a package."""
+
 import mlx.core as mx
 
 from runtime.nn.low_rank import LowRank, LowRanks, Rows

@@ -1,3 +1,5 @@
+"""What all tests of the kernels share: they run on the processor, by its column."""
+
 from collections.abc import Iterator
 
 import mlx.core as mx
