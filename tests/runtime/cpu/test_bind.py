@@ -172,11 +172,11 @@ def test_no_library_is_asked_for_more_addresses_than_there_are() -> None:
 def test_no_library_is_asked_for_more_threads_than_there_may_be() -> None:
     """OpenBLAS interrupts the process then, and waits for ever in the first product that it shares."""
     code = """
-    from runtime.errors import Cramped
+    from runtime.errors import ProcessLimit
     bind.as_allowed, bind.task_limit, bind.startable = lambda _: 4, lambda: 100, lambda wanted: wanted - 1
     try:
         bind_blas()
-    except Cramped as fault:
+    except ProcessLimit as fault:
         print(fault, report().bound)
     bind.startable = lambda wanted: wanted
     print(bind_blas().bound)
