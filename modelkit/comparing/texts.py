@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from modelkit.errors import LoadError
 from modelkit.opening.opened import Opened
-from modelkit.pack.quality.reading import prompt_end
+from modelkit.pack.quality.own_texts import TextWriter, prompt_end
+from modelkit.pack.quality.text_file import Text
 
 if TYPE_CHECKING:
     from runtime.loaded import LoadedModel
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 TEXTS, TOKENS = 4, 128
 _MOST_TEXTS = 64
 
-Text: TypeAlias = tuple[int, ...]
 Pair: TypeAlias = "tuple[LoadedModel, LoadedModel]"
 
 
@@ -35,11 +35,18 @@ def texts_for(first: Opened, models: Pair, text: str | None) -> tuple[Pair, list
             f"the first model {ways[0]}, the second {ways[1]}: they cannot read the same text",
             hint="Compare models of one kind.",
         )
-    tokens = min(TOKENS, *(model.context_length for model in models))
-    width = min(model.vocab_size for model in models)
+    tokenizer = first.ready.tokenizer
+    ends = (tokenizer.bos_id, tokenizer.eos_id, 0)
+    writer = TextWriter(
+        models[0],
+        next(one for one in ends if one is not None) if starts[0] is None else starts[0],
+        tokens=min(TOKENS, *(model.context_length for model in models)),
+        width=min(model.vocab_size for model in models),
+        never=first.ready.stop_ids,
+    )
     if starts[0] is None:
-        return models, _texts(first, models[0], text, tokens, width)
-    answers = _answers(first, models[0], text, starts[0], tokens, width)
+        return models, _texts(writer, first, text)
+    answers = _answers(writer, first, text)
     return _behind(models, answers), list(answers)
 
 
@@ -56,51 +63,25 @@ def _behind(models: Pair, prompts: Mapping[Text, Text]) -> Pair:
     return answering(models[0], prompts), answering(models[1], prompts)
 
 
-def _texts(opened: Opened, model: "LoadedModel", text: str | None, tokens: int, width: int) -> list[Text]:
-    """width: ids below it are those that both models embed."""
-    tokenizer = opened.ready.tokenizer
+def _texts(writer: TextWriter, opened: Opened, text: str | None) -> list[Text]:
     if text is not None:
-        return _cut(tokenizer.encode(text, add_special=True), tokens, width)
-    start = next(one for one in (tokenizer.bos_id, tokenizer.eos_id, 0) if one is not None)
-    return _write(opened, model, start, TEXTS, tokens, width)
+        return _cut(opened.ready.tokenizer.encode(text, add_special=True), writer.tokens, writer.width)
+    return writer.texts(TEXTS)
 
 
-def _answers(
-    opened: Opened, model: "LoadedModel", text: str | None, start: int, tokens: int, width: int
-) -> dict[Text, Text]:
+def _answers(writer: TextWriter, opened: Opened, text: str | None) -> dict[Text, Text]:
     """Answer -> prompt. Answers of one length; so are prompts, but for a last piece of the text."""
     end = prompt_end(opened.ready)
     if text is None:
-        wrote = _write(opened, model, start, TEXTS, tokens, width, [(end,)] * TEXTS)
-        prompts = [(*one[1:], end) for one in wrote]
+        prompts = [(*one[1:], end) for one in writer.answers([(end,)] * TEXTS)]
     else:
-        pieces = _cut(opened.ready.tokenizer.encode(text, add_special=False), tokens - 1, width)
-        prompts = [(*piece, end) for piece in pieces]
+        ids = opened.ready.tokenizer.encode(text, add_special=False)
+        prompts = [(*piece, end) for piece in _cut(ids, writer.tokens - 1, writer.width)]
     found: dict[Text, Text] = {}
     for length in dict.fromkeys(map(len, prompts)):
-        asked = [one for one in prompts if len(one) == length]
-        wrote = _write(opened, model, start, len(asked), tokens, width, asked)
-        found |= zip(wrote, asked, strict=True)
+        alike = [one for one in prompts if len(one) == length]
+        found |= zip(writer.answers(alike), alike, strict=True)
     return found
-
-
-def _write(
-    opened: Opened,
-    model: "LoadedModel",
-    start: int,
-    count: int,
-    tokens: int,
-    width: int,
-    prompts: Sequence[Text] | None = None,
-) -> list[Text]:
-    import numpy as np
-
-    from runtime.quality import own_text
-
-    never = {one for one in opened.ready.stop_ids if one < width} | set(range(width, model.vocab_size))
-    sources = None if prompts is None else np.array(prompts, np.int32)
-    rows = own_text.write(model, start, count, tokens, never=never, sources=sources)
-    return [tuple(row) for row in rows.tolist()]
 
 
 def _cut(ids: Sequence[int], tokens: int, width: int) -> list[Text]:

@@ -2,6 +2,7 @@
 
 allocate   options with bytes and costs, and a budget -> one option each (pure)
 options    a plan's matrices in groups that share a format, and what each format takes
+reading    the model in floats and its texts: those of a file (`text_file`), or its own (`own_texts`)
 search     the model read, its text written, costs found, formats chosen, and what came of it measured
 drafts     a draft's format, so that the pair is fastest
 report     the file that a package keeps of that: `quality.json`

@@ -16,9 +16,10 @@ from modelkit.pack.part import Part
 from modelkit.pack.planning.planned import Plan
 from modelkit.pack.planning.policy import Choice
 from modelkit.pack.quality.allocate import Option
+from modelkit.pack.quality.float_model import load
 from modelkit.pack.quality.options import KEEP, Group
 from modelkit.pack.quality.readable import refuse_packed
-from modelkit.pack.quality.reading import Reading, load, read
+from modelkit.pack.quality.reading import Reading, read
 from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.search import Found, groups_of
 from modelkit.pack.quality.student import compare, packed_student

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from modelkit.cli.main import cli
 from modelkit.comparing import predictions
 from modelkit.pack.accept import decide
-from modelkit.pack.quality.reading import load
+from modelkit.pack.quality.float_model import load
 from modelkit.pack.sources import open_source
 from modelkit.pack.writing.arrays import read_arrays
 from modelkit.source.tree import read_directory

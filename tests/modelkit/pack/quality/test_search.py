@@ -16,7 +16,7 @@ from modelkit import export_gguf
 from modelkit.cli.main import cli
 from modelkit.comparing.predictions import compare
 from modelkit.errors import StoreError
-from modelkit.pack.quality import reading, search
+from modelkit.pack.quality import reading, search, text_file
 from modelkit.pack.quality.report import check_report, notes_of, warnings
 from modelkit.pack.quality.sensitivity import Costs
 from modelkit.store.store import Store
@@ -178,7 +178,7 @@ def test_a_long_text_may_be_cut_inside_a_letter(
     create: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "text.txt").write_text("é" * 200)
-    monkeypatch.setattr(reading, "_MOST_TEXT_BYTES", 101)
+    monkeypatch.setattr(text_file, "_MOST_TEXT_BYTES", 101)
     assert create("x", "QUANTIZE 9 bits from ./text.txt").exit_code == 0
 
 
@@ -186,7 +186,7 @@ def test_of_a_text_that_is_longer_than_any_prompt_the_beginning_is_looked_at(
     create: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "text.txt").write_text("once upon " * 200)
-    for module in (reading, tokenizer):
+    for module in (text_file, tokenizer):
         monkeypatch.setattr(module, "MOST_CHARS", 1500)
     result = create("x", "QUANTIZE 9 bits from ./text.txt")
     assert result.exit_code == 0, result.stderr
