@@ -19,7 +19,7 @@ from modelkit.chat.rendering import Frame
 from modelkit.chat.styles.thinking import Thinking
 from modelkit.errors import RequestError
 from modelkit.loaded import finalizing
-from modelkit.loaded.embedding import Embeddings, Wanted, read_texts
+from modelkit.loaded.embedding import EmbeddingOptions, Embeddings, read_texts
 from modelkit.loaded.monitored import Monitored
 from modelkit.loaded.running import Running
 from modelkit.loaded.starting import start
@@ -28,7 +28,14 @@ from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
 from modelkit.opening import Opened
 from modelkit.requests.attached import read_adapters
-from modelkit.requests.options import Asked, Calling, ChatOptions, GenerateOptions, Given, read_options
+from modelkit.requests.options import (
+    ChatOptions,
+    GenerateOptions,
+    GivenOptions,
+    RequestOptions,
+    ToolChoice,
+    read_options,
+)
 from modelkit.requests.prompt import Prompt
 from modelkit.settings import Settings
 from modelkit.tokenizer.infill import infill
@@ -169,7 +176,7 @@ class Model(Monitored):
         Raises RequestError, ParameterError, TemplateError.
         """
         running, streaming = self._templated(template), arguments.flag(stream, "stream")
-        given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
+        given = GivenOptions(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
         asked = read_options(running.defaults, running.adapters, parameters, given)
         bare = arguments.flag(raw, "raw") or running.prompter.bare
         of_talk = {*parameters, *(() if template is None else ("template",))}
@@ -236,7 +243,7 @@ class Model(Monitored):
         Everything else is as in `generate`. Raises RequestError, TemplateError, ParameterError.
         """
         running, streaming = self._templated(template), arguments.flag(stream, "stream")
-        given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
+        given = GivenOptions(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
         asked = read_options(running.defaults, running.adapters, parameters, given)
         if "think_tokens" in parameters:
             running.check_budget(asked.resolved.think_tokens)
@@ -245,7 +252,7 @@ class Model(Monitored):
         frame = Frame(tools, variables, continues, asked.resolved.think)
         most = running.context(asked.context_length)
         prompt = running.prompter.chat(read_messages(messages), frame, fit, most)
-        calling = Calling(
+        calling = ToolChoice(
             arguments.text(tool_choice, "tool_choice"),
             arguments.flag(parallel_tool_calls, "parallel_tool_calls"),
         )
@@ -297,7 +304,7 @@ class Model(Monitored):
         Raises RequestError.
         """
         running = self._open
-        wanted = Wanted(
+        wanted = EmbeddingOptions(
             arguments.given(_step, dimensions, "dimensions"),
             arguments.flag(truncate, "truncate"),
             arguments.flag(normalize, "normalize"),
@@ -368,7 +375,7 @@ class Model(Monitored):
         return self._open.templated(arguments.given(arguments.text, template, "template"))
 
 
-def _read(running: Running, prompt: str | Sequence[int], asked: Asked, *, bare: bool) -> Prompt:
+def _read(running: Running, prompt: str | Sequence[int], asked: RequestOptions, *, bare: bool) -> Prompt:
     """A text as a user's message, or as it is; token ids as they are."""
     if not isinstance(prompt, str):
         return Prompt(arguments.ids(prompt, "prompt", "token ids, or a text"))

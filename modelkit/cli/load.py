@@ -11,7 +11,7 @@ from modelkit.cli.terminal.screen import Waiting, emit_json, state
 from modelkit.cli.terminal.ui import json_option, size, until
 
 if TYPE_CHECKING:
-    from modelkit.client.fields import Said
+    from modelkit.client.fields import Fields
 
 
 @click.command("load")
@@ -27,7 +27,7 @@ def command(name: str, **options: Any) -> None:
 
     NAME+ADAPTER, by which requests choose an adapter of the package, means the same model.
     """
-    from modelkit.client.fields import Said
+    from modelkit.client.fields import Fields
     from modelkit.durations import read_keep_alive
 
     body: dict[str, Any] = {"model": name}
@@ -40,14 +40,14 @@ def command(name: str, **options: Any) -> None:
         interrupts.AtOnce(),
     ):
         said = connection.post("/modelkit/v1/load", body, wait_s=None)
-    model = Said(said).fields("model")
+    model = Fields(said).fields("model")
     if options["as_json"]:
         emit_json(said["model"])
         return
     state(f"{model.text('name')} is loaded ({size(model.whole('taken_bytes'))}) and {_stays(model)}")
 
 
-def _stays(model: "Said") -> str:
+def _stays(model: "Fields") -> str:
     if model.value.get("expires_at") is None:
         return "is in use"
     if model.value.get("expires_in_s") is None:

@@ -10,7 +10,7 @@ from modelkit.cli.terminal.tables import WHOLE, table
 from modelkit.cli.terminal.ui import json_option, size, until
 
 if TYPE_CHECKING:
-    from modelkit.client.fields import Said
+    from modelkit.client.fields import Fields
 
 _PARTS = (("weights", "weight_bytes"), ("draft", "draft_bytes"), ("adapters", "adapter_bytes"))
 
@@ -24,11 +24,11 @@ def command(as_json: bool) -> None:
     cached prompts; a line below the table shows the limit for cached prompts. ROWS counts answers in
     progress and requests that wait. UNTIL is when the model is unloaded if nobody uses it.
     """
-    from modelkit.client.fields import Said
+    from modelkit.client.fields import Fields
 
     with connect() as connection:
         said = connection.get("/modelkit/v1/ps")
-    models = list(Said(said).each("models"))
+    models = list(Fields(said).each("models"))
     if as_json:
         emit_json(said["models"])
         return
@@ -40,7 +40,7 @@ def command(as_json: bool) -> None:
         note("no model is loaded; a request loads one, and so does `modelkit load NAME`")
 
 
-def _cells(one: "Said") -> tuple[str, ...]:
+def _cells(one: "Fields") -> tuple[str, ...]:
     running, waiting = one.whole("running"), one.whole("waiting")
     rows = f"{running}+{waiting}" if waiting else str(running)
     digest = one.text("digest").removeprefix("sha256:")[:12]
@@ -58,7 +58,7 @@ def _cells(one: "Said") -> tuple[str, ...]:
     )
 
 
-def _until(one: "Said") -> str:
+def _until(one: "Fields") -> str:
     if one.text("state") != "ready":
         return one.text("state")
     if one.value.get("expires_at") is None:
@@ -66,7 +66,7 @@ def _until(one: "Said") -> str:
     return "forever" if one.value.get("expires_at") == "never" else until(one.number("expires_in_s"))
 
 
-def _split(one: "Said") -> str:
+def _split(one: "Fields") -> str:
     parts = [(name, one.whole(field)) for name, field in _PARTS]
     held, limit = one.whole("prefix_bytes"), one.whole("prefix_limit_bytes")
     said = [f"{name} {size(nbytes)}" for name, nbytes in parts if nbytes]

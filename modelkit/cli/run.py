@@ -33,7 +33,7 @@ _LIMITS = ("cache_memory", "cache_disk", "ranks", "shards")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunOptions:
     """What the command line asks for."""
 
     name: str
@@ -56,7 +56,7 @@ class Wanted:
     as_json: bool
 
     @classmethod
-    def read(cls, options: dict[str, Any]) -> "Wanted":
+    def read(cls, options: dict[str, Any]) -> "RunOptions":
         """From what click has read; `options` is used up. May read standard input."""
         settings = read_settings(options.pop("given"))
         limits = {name: options.pop(name) for name in _LIMITS}
@@ -66,7 +66,7 @@ class Wanted:
         settings = {**limits, **settings}
         return cls(text=text, form=form, settings=settings, adapters=adapters, **options).check()
 
-    def check(self) -> "Wanted":
+    def check(self) -> "RunOptions":
         """Raises UsageError for options that have nothing to do with each other."""
         idle = [f"-p {name}" for name in ("think", "think_tokens") if name in self.settings]
         idle += ["--system"] * (self.system is not None) + ["--continue"] * self.go_on
@@ -123,7 +123,7 @@ def command(ctx: click.Context, **options: Any) -> None:
     """
     from modelkit.cli.pull import fetched
 
-    wanted = Wanted.read(options)
+    wanted = RunOptions.read(options)
     wanted = replace(wanted, name=fetched(wanted.name, quiet=wanted.as_json))
     if wanted.text is None:
         with _load(wanted) as model:
@@ -143,7 +143,7 @@ def ask(model: "ModelLike", text: str, system: str | None, *, raw: bool, **form:
     return model.chat(messages, stream=True, **form)
 
 
-def _load(wanted: Wanted) -> "ModelLike":
+def _load(wanted: RunOptions) -> "ModelLike":
     """The model, its notes said: in a running server that has it, else here."""
     alone = not one_of_several() and all(
         (wanted.settings.get(name) or 1) == 1 for name in ("ranks", "shards")
@@ -158,13 +158,13 @@ def _load(wanted: Wanted) -> "ModelLike":
     return model
 
 
-def _another(wanted: Wanted) -> "ModelLike":
+def _another(wanted: RunOptions) -> "ModelLike":
     """In the middle of a conversation, which there is to lose: an interrupt ends the loading alone."""
     with interrupts.InOrder():
         return _load(wanted)
 
 
-def _served(wanted: Wanted) -> "ModelLike | None":
+def _served(wanted: RunOptions) -> "ModelLike | None":
     from modelkit.cli.served import served_model
 
     limits = tuple(name for name in _LIMITS if wanted.settings.get(name) is not None)
@@ -178,11 +178,11 @@ def _served(wanted: Wanted) -> "ModelLike | None":
     return model
 
 
-def _given(wanted: Wanted) -> Parameters:
+def _given(wanted: RunOptions) -> Parameters:
     return Parameters({name: value for name, value in wanted.settings.items() if name not in _LIMITS})
 
 
-def _loaded(wanted: Wanted) -> "ModelLike":
+def _loaded(wanted: RunOptions) -> "ModelLike":
     """What will not fit is said before anything is loaded: one can still stop."""
     import modelkit
 
@@ -203,7 +203,7 @@ def _loaded(wanted: Wanted) -> "ModelLike":
     return model
 
 
-def _say_notes(model: "ModelLike", wanted: Wanted, said: list[str]) -> None:
+def _say_notes(model: "ModelLike", wanted: RunOptions, said: list[str]) -> None:
     """Those that were not said yet. With --raw nobody asks for a template, so its lack is not noted."""
     from modelkit.chat.find import NO_TEMPLATE
 
@@ -212,7 +212,7 @@ def _say_notes(model: "ModelLike", wanted: Wanted, said: list[str]) -> None:
             note(sentence)
 
 
-def _answer(model: "ModelLike", wanted: Wanted, text: str) -> bool:
+def _answer(model: "ModelLike", wanted: RunOptions, text: str) -> bool:
     """One answer; False for one that --format and the like shaped and that is not whole."""
     from modelkit.cli.terminal.speaking import say
     from modelkit.requests.attached import read_texts
@@ -241,7 +241,7 @@ def _answer(model: "ModelLike", wanted: Wanted, text: str) -> bool:
     return _explain_cut(answer, model, wanted)
 
 
-def _explain_cut(answer: "Generation", model: "ModelLike", wanted: Wanted) -> bool:
+def _explain_cut(answer: "Generation", model: "ModelLike", wanted: RunOptions) -> bool:
     sentence = cut(answer, model)
     if sentence is None:
         return True
@@ -251,7 +251,7 @@ def _explain_cut(answer: "Generation", model: "ModelLike", wanted: Wanted) -> bo
     return whole
 
 
-def _converse(model: "ModelLike", wanted: Wanted) -> None:
+def _converse(model: "ModelLike", wanted: RunOptions) -> None:
     from modelkit.cli.home import stored_names
     from modelkit.cli.repl import Session, converse
     from modelkit.cli.repl.blocks import unfinished

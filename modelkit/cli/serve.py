@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from modelkit.server.access import Access
     from modelkit.server.http.place import Place
     from modelkit.server.limits import Limits
-    from modelkit.server.serve import Wanted
+    from modelkit.server.serve import ServeOptions
 
 HOW_TO_GET_IT = "They come with an extra: pip install 'modelkit-mlx[serve]', or '.[serve]' in a checkout."
 _LONGEST_BYTES = 4096
@@ -192,17 +192,17 @@ def without_libraries(error: ImportError) -> Exception:
     return ModelkitError(f"the server's libraries are missing: {error}", hint=HOW_TO_GET_IT)
 
 
-def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "Wanted":
+def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "ServeOptions":
     from modelkit.server.log import Log, PromptLog
     from modelkit.server.metrics import Metrics
-    from modelkit.server.serve import Wanted
+    from modelkit.server.serve import ServeOptions
     from modelkit.settings import Settings
 
     settings = Settings.from_environment()
     if (keep_alive := options["keep_alive"]) is not None:
         settings = replace(settings, keep_alive_s=keep_alive)
     loading = {name: options[name] for name in ("cache_memory", "cache_disk", "ranks", "shards")}
-    return Wanted(
+    return ServeOptions(
         settings,
         names,
         place=_place(options),

@@ -12,7 +12,7 @@ from typing import Any
 from modelkit.answers.generation import Finish, Generation
 from modelkit.answers.room import Limit
 from modelkit.client.connection import error_of
-from modelkit.client.fields import Said
+from modelkit.client.fields import Fields
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.output.collected import Collected
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
@@ -24,7 +24,7 @@ Lines = AbstractContextManager[Generator[dict[str, Any]]]
 class ServedAnswer:
     """lines: asks the server. seed: that of the request. heard: told the last line."""
 
-    def __init__(self, lines: Lines, seed: int, heard: Callable[[Said], None]) -> None:
+    def __init__(self, lines: Lines, seed: int, heard: Callable[[Fields], None]) -> None:
         self._lines, self._seed, self._heard = lines, seed, heard
         self._given = Collected()
         self._ids: list[int] = []
@@ -103,7 +103,7 @@ class ServedAnswer:
             for line in self._source:
                 if self._left:
                     return
-                event = self._event(Said(line))
+                event = self._event(Fields(line))
                 if event is not None:
                     yield event
                 if self._answer is not None:
@@ -116,7 +116,7 @@ class ServedAnswer:
         finally:
             self.close()
 
-    def _event(self, said: Said) -> Event | Finish | None:
+    def _event(self, said: Fields) -> Event | Finish | None:
         """What a line says; None for one that says nothing to readers."""
         if "error" in said.value:
             failed = said.fields("error")
@@ -139,7 +139,7 @@ class ServedAnswer:
                     self._logprobs += event.logprobs
                 return event
 
-    def _whole(self, said: Said) -> Generation:
+    def _whole(self, said: Fields) -> Generation:
         cut: Limit | None = None
         if said.value.get("cut") is not None:
             cut = "context" if said.word("cut", ("num_predict", "context")) == "context" else "num_predict"
@@ -160,7 +160,7 @@ class ServedAnswer:
         )
 
 
-def _piece(said: Said) -> Event:
+def _piece(said: Fields) -> Event:
     match said.text("type"):
         case "text":
             return Text(said.text("text"), tuple(said.ids("ids")), _logprobs(said))
@@ -176,7 +176,7 @@ def _piece(said: Said) -> Event:
             raise ModelkitError(f"the server sends a line of an unknown type {other[:40]!r}")
 
 
-def _logprobs(said: Said) -> tuple[TokenLogprob, ...]:
+def _logprobs(said: Fields) -> tuple[TokenLogprob, ...]:
     return tuple(
         TokenLogprob(
             token.whole("id"),
@@ -187,7 +187,7 @@ def _logprobs(said: Said) -> tuple[TokenLogprob, ...]:
     )
 
 
-def _usage(said: Said) -> Usage:
+def _usage(said: Fields) -> Usage:
     drafts = tuple(
         Drafts(one.text("drafter"), one.whole("drafted_tokens"), one.whole("accepted_tokens"))
         for one in said.each("drafts")

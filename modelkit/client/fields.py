@@ -10,7 +10,7 @@ W = TypeVar("W", bound=str)
 _MOST = 2**63
 
 
-class Said:
+class Fields:
     """One object."""
 
     def __init__(self, value: object) -> None:
@@ -58,12 +58,12 @@ class Said:
         found = self._list(name)
         return found if all(isinstance(one, str) for one in found) else self._wrong(name)
 
-    def fields(self, name: str) -> "Said":
+    def fields(self, name: str) -> "Fields":
         value = self.value.get(name)
-        return Said(value) if isinstance(value, dict) else self._wrong(name)
+        return Fields(value) if isinstance(value, dict) else self._wrong(name)
 
-    def each(self, name: str) -> Iterator["Said"]:
-        return (Said(one) for one in self._list(name))
+    def each(self, name: str) -> Iterator["Fields"]:
+        return (Fields(one) for one in self._list(name))
 
     def _list(self, name: str) -> list[Any]:
         value = self.value.get(name, [])

@@ -13,7 +13,7 @@ from typing import Any
 from modelkit.chat.message import Message
 from modelkit.client.answers import ServedAnswer
 from modelkit.client.connection import Connection
-from modelkit.client.fields import Said
+from modelkit.client.fields import Fields
 from modelkit.memory import Memory
 from modelkit.modelfile import PARAMETERS, Parameters
 from modelkit.modelfile.parameters import at_load, refuse_at_load
@@ -29,7 +29,7 @@ class Served:
     def __init__(self, connection: Connection, name: str, given: Parameters | None = None) -> None:
         self._connection, self._asked = connection, name
         said = connection.post("/modelkit/v1/load", {"model": name}, wait_s=None)
-        facts = Said(said).fields("facts")
+        facts = Fields(said).fields("facts")
         given = given or Parameters()
         self._given = Parameters({key: value for key, value in given.items() if not PARAMETERS[key].at_load})
         self.name, self.digest = facts.text("name"), facts.text("digest")
@@ -78,17 +78,17 @@ class Served:
     def can_think(self) -> bool:
         """Does it think before it answers, as far as the server can tell?"""
         said = self._connection.post("/api/show", {"model": self._asked})
-        return "thinking" in Said(said).texts("capabilities")
+        return "thinking" in Fields(said).texts("capabilities")
 
     def prefixes(self) -> list[Prefix]:
         """What the server keeps in memory of earlier prompts for this model."""
         said = self._connection.post("/modelkit/v1/prefixes", {"model": self._asked})
-        return [_prefix(one) for one in Said(said).each("prefixes")]
+        return [_prefix(one) for one in Fields(said).each("prefixes")]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, special tokens left out."""
         said = self._connection.post("/modelkit/v1/decode", {"model": self._asked, "ids": list(ids)})
-        return Said(said).text("text")
+        return Fields(said).text("text")
 
     def close(self) -> None:
         """The connection ends; the model stays in the server."""
@@ -109,7 +109,7 @@ class Served:
         lines = self._connection.lines(path, {"model": self._asked, "parameters": given, **body, **wanted})
         return ServedAnswer(lines, seed, self._hear)
 
-    def _hear(self, said: Said) -> None:
+    def _hear(self, said: Fields) -> None:
         self._threads = said.maybe_text("threads")
 
 
@@ -122,7 +122,7 @@ def _said(message: Message) -> dict[str, Any]:
     return made
 
 
-def _differing(settled: Said, given: Parameters, context: int) -> tuple[str, ...]:
+def _differing(settled: Fields, given: Parameters, context: int) -> tuple[str, ...]:
     """A smaller context than the model's a request can have; all else is as it was loaded."""
     wanted, names = given.resolved(), at_load(given)
     larger = ("num_ctx",) if (wanted.num_ctx or 0) > context else ()
@@ -131,11 +131,11 @@ def _differing(settled: Said, given: Parameters, context: int) -> tuple[str, ...
     )
 
 
-def _memory(said: Said) -> Memory:
+def _memory(said: Fields) -> Memory:
     return Memory(**{field.name: said.whole(field.name) for field in fields_of(Memory)})
 
 
-def _prefix(said: Said) -> Prefix:
+def _prefix(said: Fields) -> Prefix:
     return Prefix(
         depth=said.whole("depth"),
         start=said.whole("start"),

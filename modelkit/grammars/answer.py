@@ -22,7 +22,7 @@ FORM = "@form"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AnswerParts:
     """What an answer may have in it."""
 
     style: Style
@@ -45,7 +45,7 @@ class Wanted:
 class Answer:
     """marks: all added tokens; plain: the ids of those that are text; outcome: as in Rules."""
 
-    def __init__(self, wanted: Wanted, marks: Marks, plain: Collection[int], outcome: Outcomes) -> None:
+    def __init__(self, wanted: AnswerParts, marks: Marks, plain: Collection[int], outcome: Outcomes) -> None:
         self._wanted, self._style = wanted, wanted.style
         self._rules = Rules(marks, outcome)
         self._calls = Calls(self._rules, wanted.style, wanted.tools) if wanted.style.form else None

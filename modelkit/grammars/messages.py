@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from modelkit.chat.styles.style import Header
-from modelkit.grammars.answer import FORM, Wanted, allowed
+from modelkit.grammars.answer import FORM, AnswerParts, allowed
 from modelkit.grammars.calls import Calls
 from modelkit.grammars.rules import Free, Marks, Outcomes, Rules, either, quoted
 from modelkit.grammars.tools import Tool
@@ -27,7 +27,7 @@ class Messages:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: AnswerParts,
         marks: Marks,
         plain: Collection[int],
         outcome: Outcomes,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from modelkit.errors import RequestError
-from modelkit.grammars.answer import Answer, Wanted
+from modelkit.grammars.answer import Answer, AnswerParts
 from modelkit.grammars.depth import DEEPEST_RULE, depth_of_rules
 from modelkit.grammars.loosening import Loosened
 from modelkit.grammars.messages import Messages
@@ -47,7 +47,7 @@ def definition(
     one that would be too deep for the library. Raises RequestError for a strict tool's schema that cannot be
     enforced in all.
     """
-    wanted = Wanted(
+    wanted = AnswerParts(
         shape.style,
         shape.opening,
         shape.tools,

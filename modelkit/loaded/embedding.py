@@ -41,7 +41,7 @@ class Embeddings:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EmbeddingOptions:
     """What a caller asks for."""
 
     dimensions: int | None
@@ -103,7 +103,7 @@ class Embedder:
         if dense:
             self._dense = engine.call(lambda _: tuple(map(Dense, dense)))
 
-    def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: Wanted) -> Embeddings:
+    def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: EmbeddingOptions) -> Embeddings:
         """Raises RequestError, PromptTooLong; ThreadEnded where the engine has ended."""
         import numpy as np
 
@@ -139,7 +139,7 @@ class Embedder:
                 check_ids(text[: self._limit], self._engine.model.vocab_size, f"texts[{place}]")
 
     def _ids(
-        self, text: str | tuple[int, ...], where: str, wanted: Wanted, before: str
+        self, text: str | tuple[int, ...], where: str, wanted: EmbeddingOptions, before: str
     ) -> tuple[Sequence[int], int]:
         """What is read of a text, and how many tokens of it are not. where: what the text is called. before:
         what stands before it.
@@ -194,7 +194,7 @@ def grouped(lengths: Sequence[int], width: Callable[[], int]) -> Iterator[list[i
         yield group
 
 
-def _shaped(vectors: "np.ndarray", wanted: Wanted) -> "np.ndarray":
+def _shaped(vectors: "np.ndarray", wanted: EmbeddingOptions) -> "np.ndarray":
     """Cut to the elements that are wanted, then to length 1; a vector of zeros stays one."""
     import numpy as np
 

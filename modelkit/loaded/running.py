@@ -17,7 +17,7 @@ from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
 from modelkit.grammars.shape import shape_of
 from modelkit.learned import Learning
-from modelkit.loaded.embedding import Embedder, Embeddings, Wanted, no_text
+from modelkit.loaded.embedding import Embedder, EmbeddingOptions, Embeddings, no_text
 from modelkit.loaded.long_work import LongWork
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters, Resolved
@@ -26,7 +26,7 @@ from modelkit.output.splitter import Splitter, splitter_for
 from modelkit.pack.languages import Languages, no_languages
 from modelkit.prefixes import Prefix
 from modelkit.requests.attached import Chosen
-from modelkit.requests.options import Asked, Calling, sampling_of
+from modelkit.requests.options import RequestOptions, ToolChoice, sampling_of
 from modelkit.requests.prompt import Prompt, Prompter, Turn
 from modelkit.tokenizer import Tokenizer
 from runtime.cache.prefix import Entry
@@ -88,7 +88,7 @@ class Running:
     def grammars(self) -> "Grammars":
         return self.own_grammars()
 
-    def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: Wanted) -> Embeddings:
+    def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: EmbeddingOptions) -> Embeddings:
         """Raises RequestError, and ModelClosed where the model is closed meanwhile."""
         with translated():
             return self.embedder.embed(texts, wanted)
@@ -111,8 +111,8 @@ class Running:
     def answer(
         self,
         prompt: Prompt,
-        asked: Asked,
-        calling: Calling | None = None,
+        asked: RequestOptions,
+        calling: ToolChoice | None = None,
         *,
         continuing: bool,
         holder: object = None,
@@ -123,7 +123,7 @@ class Running:
         """
         prompt, begins = self._spoken(prompt, asked.resolved)
         room = self._room(prompt, asked, len(begins))
-        constraint = self._grammar(prompt.turn, asked, calling or Calling())
+        constraint = self._grammar(prompt.turn, asked, calling or ToolChoice())
         ids, source = (begins, prompt.ids) if begins else (prompt.ids, ())
         sampling = sampling_of(asked.resolved, self.suppressed, asked.logit_bias)
         begun = Beginning(
@@ -154,7 +154,7 @@ class Running:
         pieces = Pieces(self.tokenizer, continuing=continuing and self.start_id is None)
         return GenerationStream(stream, pieces, begun, self._splitter(prompt.turn, asked), holder)
 
-    def _splitter(self, turn: Turn | None, asked: Asked) -> Splitter | None:
+    def _splitter(self, turn: Turn | None, asked: RequestOptions) -> Splitter | None:
         """What tells thinking, text and calls apart; None where all of it is text."""
         if turn is None:
             return None
@@ -167,10 +167,14 @@ class Running:
             raise no_thinking(f"think_tokens cannot be {tokens}")
 
     def fit(self, wanted: Resolved, context: int | None = None, *, truncate: bool = True) -> Fit | None:
-        """What a conversation has to fit; None where nothing may be left out of it. context: as in Asked."""
+        """What a conversation has to fit; None where nothing may be left out of it. context: as in
+        RequestOptions.
+        """
         return Fit.of(self.context(context), wanted.num_predict, wanted.num_keep) if truncate else None
 
-    def _grammar(self, turn: Turn | None, asked: Asked, calling: Calling) -> "Grammar | Budgeted | None":
+    def _grammar(
+        self, turn: Turn | None, asked: RequestOptions, calling: ToolChoice
+    ) -> "Grammar | Budgeted | None":
         """What the answer follows; None where it may be anything."""
         if turn is None:
             return None if asked.form is None else self.grammars.compile(asked.form)
@@ -184,7 +188,7 @@ class Running:
         calls = () if calling.choice == "none" else turn.tool_names
         return self.grammars.budgeted(grammar, self.prompter.style, turn.opening, most, calls=calls)
 
-    def _unbounded(self, turn: Turn | None, asked: Asked) -> tuple[str, ...]:
+    def _unbounded(self, turn: Turn | None, asked: RequestOptions) -> tuple[str, ...]:
         """What is said where think_tokens cannot hold although the model thinks."""
         if turn is None or asked.resolved.think_tokens < 0 or not self.prompter.thinking.can:
             return ()
@@ -257,7 +261,7 @@ class Running:
         ids, begins = self.languages.spoken(prompt.ids, begins, *named.values())
         return replace(prompt, ids=ids), begins
 
-    def _room(self, prompt: Prompt, asked: Asked, begins: int) -> Room:
+    def _room(self, prompt: Prompt, asked: RequestOptions, begins: int) -> Room:
         """Prompt and answer share the context, but where an encoder reads the prompt each has all of it.
         begins: ids that the answer has already.
         """

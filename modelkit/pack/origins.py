@@ -14,7 +14,7 @@ from modelkit.errors import ModelkitError, StoreError
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Recipe, Reference
 from modelkit.modelfile.quantizing import FROM
-from modelkit.pack.asked import Asked
+from modelkit.pack.formats import Formats
 from modelkit.pack.metadata import Metadata
 from modelkit.store.digest import Digest
 from modelkit.store.store import Store
@@ -47,7 +47,7 @@ OPTION = "OPTION"
 
 def lines_of(
     recipe: Recipe,
-    asked: Asked,
+    asked: Formats,
     store: Store,
     fetched: Mapping[str, Upstream | None],
     *,

@@ -23,8 +23,8 @@ from modelkit.pack.accept import decide
 from modelkit.pack.adapters.carried import Carried, carried_notes
 from modelkit.pack.adapters.fused import with_fused
 from modelkit.pack.adapters.named import carried_adapters
-from modelkit.pack.asked import Asked, placed, settle
 from modelkit.pack.copies import refuse_same
+from modelkit.pack.formats import Formats, placed, settle
 from modelkit.pack.inherited import beneath, merge, with_renderer
 from modelkit.pack.licenses import license_files
 from modelkit.pack.metadata import DRAFT_FOLDER, Metadata, Provenance
@@ -144,7 +144,7 @@ class _Foreseen(Exception):
         self.error = error
 
 
-def _foresee(recipe: Recipe, store: Store, asked: Asked, access: Access, *, fuse: bool) -> None:
+def _foresee(recipe: Recipe, store: Store, asked: Formats, access: Access, *, fuse: bool) -> None:
     """Raise what headers alone tell to be refused. Where these cannot be had, the weights still may."""
     with TemporaryFolder("plan", "headers of weights") as hollow:
         outline = replace(access, hollow=hollow, listener=NoListener())
@@ -156,13 +156,13 @@ def _foresee(recipe: Recipe, store: Store, asked: Asked, access: Access, *, fuse
             raise _Foreseen(error) from error
 
 
-def _measures(asked: Asked) -> bool:
+def _measures(asked: Formats) -> bool:
     """Are formats found by running the model?"""
     return any(one and one.measures for one in (asked.target, asked.draft))
 
 
 def _prepare(
-    recipe: Recipe, store: Store, asked: Asked, access: Access, progress: Progress, *, fuse: bool
+    recipe: Recipe, store: Store, asked: Formats, access: Access, progress: Progress, *, fuse: bool
 ) -> Preparation:
     if _measures(asked):
         access = replace(access, hollow=None)

@@ -52,7 +52,7 @@ class ChatOptions(AnswerOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestOptions:
     """A request's options, checked."""
 
     resolved: Resolved
@@ -75,7 +75,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Calling:
+class ToolChoice:
     """What a request says about calls of its tools."""
 
     choice: str = "auto"
@@ -85,7 +85,7 @@ class Calling:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenOptions:
     """The keywords that every request for an answer has, as the caller gave them."""
 
     format: object = None
@@ -98,12 +98,12 @@ class Given:
 
 
 def read_options(
-    defaults: Parameters, adapters: Sequence[str], parameters: Mapping[str, object], given: Given
-) -> Asked:
+    defaults: Parameters, adapters: Sequence[str], parameters: Mapping[str, object], given: GivenOptions
+) -> RequestOptions:
     """adapters: names of those that the model has. Raises RequestError, ParameterError."""
     own = Parameters(parameters)
     refuse_at_load(own)
-    return Asked(
+    return RequestOptions(
         resolved=defaults.merge(own).resolved(),
         form=read_form(given.format, given.grammar, given.regex),
         top_logprobs=arguments.given(_logprobs, given.top_logprobs, "top_logprobs"),

@@ -21,7 +21,7 @@ from modelkit.server.log import Log, PromptLog
 from modelkit.server.metrics import Metrics
 from modelkit.server.models.moves import UNLIMITED, Capacity
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import Stored
+from modelkit.server.models.stored import StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from runtime import device
@@ -32,7 +32,7 @@ _SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ServeOptions:
     """What the command line asks for."""
 
     settings: Settings
@@ -56,11 +56,11 @@ Wait = Callable[[str], AbstractContextManager[Any]]
 """Shows, for as long as its block runs, that a model of this name is being loaded."""
 
 
-def serve(wanted: Wanted, say: Callable[[str], None], wait: Wait) -> None:
+def serve(wanted: ServeOptions, say: Callable[[str], None], wait: Wait) -> None:
     """Until a signal comes. say: told what a user should know. Raises ModelkitError where the server cannot
     start, or a model that was named cannot be loaded; before it listens, where that is known without weights.
     """
-    stored = Stored(wanted.settings, wanted.log.notes, max_waiting=wanted.limits.waiting, **wanted.load)
+    stored = StoredModels(wanted.settings, wanted.log.notes, max_waiting=wanted.limits.waiting, **wanted.load)
     for name in (*wanted.names, *filter(None, [wanted.default_model])):
         stored.require(name)
     listeners = listen(wanted.place)
@@ -75,7 +75,11 @@ def serve(wanted: Wanted, say: Callable[[str], None], wait: Wait) -> None:
 
 
 async def _serve(
-    wanted: Wanted, stored: Stored, listeners: list[socket.socket], say: Callable[[str], None], wait: Wait
+    wanted: ServeOptions,
+    stored: StoredModels,
+    listeners: list[socket.socket],
+    say: Callable[[str], None],
+    wait: Wait,
 ) -> None:
     pool = Pool(
         stored,
@@ -97,8 +101,8 @@ async def _serve(
         prompts=wanted.prompts,
     )
     address = address_of(listeners[0], wanted.place)
-    told = "\n".join(_how(address, wanted))
-    server = Server(make_app(serving), serving, wanted.place, lambda: say(told))
+    first_lines = "\n".join(_how(address, wanted))
+    server = Server(make_app(serving), serving, wanted.place, lambda: say(first_lines))
     serving.state.loading = bool(wanted.names)
     preloading = asyncio.ensure_future(_preload(wanted.names, serving, say, wait))
     preloading.add_done_callback(
@@ -134,7 +138,7 @@ def _announce(home: Path, address: str, say: Callable[[str], None]) -> Path | No
         return None
 
 
-def _how(address: str, wanted: Wanted) -> Iterator[str]:
+def _how(address: str, wanted: ServeOptions) -> Iterator[str]:
     """Where it is, and how to try it."""
     name = wanted.names[0] if wanted.names else "NAME"
     unix = wanted.place.uds is not None

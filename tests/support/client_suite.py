@@ -9,7 +9,7 @@ from pathlib import Path
 
 from modelkit.server.app import make_app
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import Stored
+from modelkit.server.models.stored import StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from runtime.records import dataclass
@@ -51,7 +51,7 @@ class Suite:
             plugins.mkdir()
             (plugins / "left_out.py").write_text(self.plugin, encoding="utf-8")
             settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
-            serving = Serving(Pool(Stored(settings)), settings, default_model=self.model, log=Quiet())
+            serving = Serving(Pool(StoredModels(settings)), settings, default_model=self.model, log=Quiet())
             with listening(make_app(serving)) as address:
                 found = {
                     **environment,

@@ -11,7 +11,7 @@ from typing import Any
 import modelkit
 from modelkit.server.log import Log
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import Stored
+from modelkit.server.models.stored import StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.browser import Tab, find_browser, launched
@@ -48,7 +48,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings.from_environment({"MODELKIT_HOME": folder})
         modelkit.create(ROOT / "Modelfile.example", name="island", quantize_draft="q4", home=folder)
-        serving = Serving(Pool(Stored(settings)), settings, log=Log(io.StringIO()))
+        serving = Serving(Pool(StoredModels(settings)), settings, log=Log(io.StringIO()))
         with running(serving) as here, launched(path) as browser:
             page: Any = browser.new_page(viewport=SIZE, color_scheme="light")
             _talk(Tab(page, here.url).open())

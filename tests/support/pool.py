@@ -14,7 +14,7 @@ from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.server.models.moves import Capacity
 from modelkit.server.models.pool import Lease, Pool
-from modelkit.server.models.stored import Found, Hearer
+from modelkit.server.models.stored import FoundModel, LoadListener
 from runtime.engine.activity import Activity
 
 
@@ -82,12 +82,12 @@ class FakePackages:
     def spelled(self, name: str) -> str:
         return name.lower()
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> FoundModel:
         if name.lower() not in self.sizes:
             raise ModelNotFound(f"there is no model {name!r}")
-        return Found(name.lower(), self.digests.get(name.lower(), f"sha256:{name.lower()}"))
+        return FoundModel(name.lower(), self.digests.get(name.lower(), f"sha256:{name.lower()}"))
 
-    def load(self, found: Found, hearer: Hearer) -> Model:
+    def load(self, found: FoundModel, listener: LoadListener) -> Model:
         memory = Memory(
             weight_bytes=self.sizes[found.name],
             draft_bytes=0,
@@ -99,20 +99,20 @@ class FakePackages:
         )
         self.opened.append(found.name)
         assert self.headers.wait(30)
-        hearer.memory(memory, None)
+        listener.memory(memory, None)
         self.began.append(found.name)
         end_s = time.monotonic() + 30
         while not self.reads.wait(0.005):  # as weights come, tensor by tensor
             assert time.monotonic() < end_s
-            hearer.weights(1)
+            listener.weights(1)
         if found.name in self.fails:
             raise self.fails[found.name]
         model: Any = FakeModel(found.name, found.digest, memory)
         self.loaded.append(model)
         return model
 
-    def came(self, found: Found, model: Model) -> Found:
-        return Found(found.name, model.digest or found.digest)
+    def came(self, found: FoundModel, model: Model) -> FoundModel:
+        return FoundModel(found.name, model.digest or found.digest)
 
 
 async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:

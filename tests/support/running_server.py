@@ -14,7 +14,7 @@ from modelkit.server.http.listening import Server
 from modelkit.server.http.place import Place, address_of, listen
 from modelkit.server.models.moves import Capacity
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import Source, Stored
+from modelkit.server.models.stored import ModelSource, StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.served import Quiet
@@ -32,12 +32,12 @@ class Running:
 
 @contextmanager
 def running(
-    home: Path, place: Place | None = None, source: Source | None = None, **fields: Any
+    home: Path, place: Place | None = None, source: ModelSource | None = None, **fields: Any
 ) -> Generator[Running]:
     """It ends with the block. fields: of Serving. It is announced as `modelkit serve` does it."""
     place = place or Place(port=0)
     settings = replace(Settings.from_environment({}), home=home, cache_memory_bytes=10**6)
-    pool = Pool(source or Stored(settings), Capacity())
+    pool = Pool(source or StoredModels(settings), Capacity())
     serving = Serving(pool, settings, log=Quiet(), **fields)
     listeners, loops = listen(place), list[asyncio.AbstractEventLoop]()
     address, up = address_of(listeners[0], place), threading.Event()

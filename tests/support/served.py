@@ -21,7 +21,7 @@ from modelkit.output.events import Event
 from modelkit.server.app import make_app
 from modelkit.server.log import Log
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import Source
+from modelkit.server.models.stored import ModelSource
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from runtime.engine.request import Delta, PromptProgress, Usage
@@ -39,7 +39,7 @@ class Quiet(Log):
 
 
 @contextmanager
-def served(source: Source | Callable[[str], Model], home: Path, **more: Any) -> Iterator[str]:
+def served(source: ModelSource | Callable[[str], Model], home: Path, **more: Any) -> Iterator[str]:
     """Its address. more: fields of Serving."""
     settings, pool = Settings.from_environment({"MODELKIT_HOME": str(home)}), Pool(source)
     app = make_app(Serving(pool, settings, **{"log": Quiet(), **more}))

@@ -98,7 +98,7 @@ def plan(
             hint="Leave the format out, or start from the unquantized model.",
         )
     left = {spare} if spare else set[str]()
-    asked = _Asked(inventory, wanted, role, left, plain, chosen or {}, repacked)
+    asked = _PlanRequest(inventory, wanted, role, left, plain, chosen or {}, repacked)
     match kind:
         case BitNetWeights():
             if rewrite or repacked:
@@ -122,7 +122,7 @@ def plan(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _PlanRequest:
     """Of what a plan is to be made, and how: as `plan` has it."""
 
     inventory: Inventory
@@ -154,7 +154,7 @@ class _Asked:
         return choice
 
 
-def _of_fp8(asked: _Asked, kind: Fp8Weights, *, rewrite: bool) -> Plan:
+def _of_fp8(asked: _PlanRequest, kind: Fp8Weights, *, rewrite: bool) -> Plan:
     inventory = asked.inventory
     unused = (*kind.unused, *kind.packed, *kind.packed.values())
     stacks = packed_stacks(kind.packed, inventory.tensors, asked.files)
@@ -163,7 +163,7 @@ def _of_fp8(asked: _Asked, kind: Fp8Weights, *, rewrite: bool) -> Plan:
 
 
 def _convert(
-    asked: _Asked,
+    asked: _PlanRequest,
     tiles: Mapping[str, Tiles],
     unused: Collection[str],
     stacks: Sequence[Matrix] = (),
@@ -194,7 +194,7 @@ def _convert(
 
 
 def _decide_all(
-    asked: _Asked, tiles: Mapping[str, Tiles], folded: set[str], stacks: Sequence[Matrix]
+    asked: _PlanRequest, tiles: Mapping[str, Tiles], folded: set[str], stacks: Sequence[Matrix]
 ) -> tuple[Planned, ...]:
     """By the policy; where nothing is asked for, only FP8 matrices are its business."""
     wanted, by_policy = asked.wanted, asked.policy()
@@ -225,7 +225,7 @@ def _repack(inventory: Inventory, kind: Mxfp4Blocks, role: Role, left: set[str])
     return Plan(role, "mxfp4 blocks", None, planned, files, config, left_out_notes(inventory, left))
 
 
-def _import(asked: _Asked, kind: GgufWeights) -> Plan:
+def _import(asked: _PlanRequest, kind: GgufWeights) -> Plan:
     """A GGUF file: as it is, or decoded exactly and then by the policy, or by what a search chose."""
     inventory, wanted, chosen, by_policy = asked.inventory, asked.wanted, asked.chosen, asked.policy()
     planned: list[Planned] = []
@@ -251,7 +251,7 @@ def _import(asked: _Asked, kind: GgufWeights) -> Plan:
     return _imported(asked, "gguf", in_order(planned), notes)
 
 
-def _codes(asked: _Asked, kind: CodeWeights) -> Plan:
+def _codes(asked: _PlanRequest, kind: CodeWeights) -> Plan:
     """Codes of another tool: as they are, or unpacked exactly and then by the policy, or by what a search
     chose, which may be to leave them.
     """
@@ -277,7 +277,7 @@ def _codes(asked: _Asked, kind: CodeWeights) -> Plan:
     return _imported(asked, kind.tool, ordered, notes)
 
 
-def _imported(asked: _Asked, kind: str, planned: tuple[Planned, ...], notes: tuple[str, ...]) -> Plan:
+def _imported(asked: _PlanRequest, kind: str, planned: tuple[Planned, ...], notes: tuple[str, ...]) -> Plan:
     """Of weights that were packed in a way of their own."""
     wanted, config = asked.wanted, asked.inventory.config
     if wanted is not None and not asked.searched:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
 from modelkit.pack import checks
-from modelkit.pack.asked import placed
+from modelkit.pack.formats import placed
 from modelkit.pack.part import Part
 from modelkit.pack.planning.planned import Plan, Tuned
 from modelkit.pack.planning.policy import Choice

@@ -13,7 +13,7 @@ from modelkit.model import Model
 from modelkit.server.anthropic.blocks import Blocks
 from modelkit.server.anthropic.compacting import Compaction
 from modelkit.server.anthropic.names import model_for
-from modelkit.server.anthropic.reading import Asked, read_asked
+from modelkit.server.anthropic.reading import MessagesRequest, read_messages_request
 from modelkit.server.anthropic.signing import Sign, signer
 from modelkit.server.anthropic.threads import Threads, threads_of
 from modelkit.server.anthropic.writing import STATUSES, Messages, worded
@@ -37,7 +37,7 @@ _NAMES = {
 
 async def messages(request: Request) -> Response:
     threads = threads_of(request)
-    asked = await read(request, lambda body: read_asked(body, threads))
+    asked = await read(request, lambda body: read_messages_request(body, threads))
 
     def start(model: Model, row: int) -> GenerationStream:
         return start_answer(model, asked)
@@ -47,7 +47,7 @@ async def messages(request: Request) -> Response:
     return await reply(request, ask, writer, SSE, streamed=asked.stream, ignored=asked.ignored)
 
 
-def _writer(request: Request, asked: Asked, threads: Threads) -> Messages:
+def _writer(request: Request, asked: MessagesRequest, threads: Threads) -> Messages:
     id = trace_of(request).id  # noqa: A001
     if asked.compacts:
         return Compaction(asked.model, id)
@@ -59,13 +59,13 @@ def _writer(request: Request, asked: Asked, threads: Threads) -> Messages:
 async def count_tokens(request: Request) -> Response:
     """What the prompt would take, by the very way that answers it."""
     threads = threads_of(request)
-    asked = await read(request, lambda body: read_asked(body, threads, counting=True))
+    asked = await read(request, lambda body: read_messages_request(body, threads, counting=True))
     name = await model_for(request, asked.model)
     count = await call(request, name, lambda model: prompt_tokens(model, asked), asked.keep_alive)
     return naming(request, JSONResponse({"input_tokens": count}), asked.ignored)
 
 
-def start_answer(model: Model, asked: Asked) -> GenerationStream:
+def start_answer(model: Model, asked: MessagesRequest) -> GenerationStream:
     keywords = dict(asked.keywords)
     if asked.warms:
         keywords["num_predict"] = 1  # for none, nothing would be read
@@ -87,7 +87,7 @@ def start_answer(model: Model, asked: Asked) -> GenerationStream:
         raise renamed(error, _NAMES) or error from error
 
 
-def think_of(model: Model, asked: Asked) -> bool | str | None:
+def think_of(model: Model, asked: MessagesRequest) -> bool | str | None:
     """What is asked of its thinking; None where the model has no choice. Agents ask every model for thinking,
     and a small one beside for none, whatever these can.
     """
@@ -96,7 +96,7 @@ def think_of(model: Model, asked: Asked) -> bool | str | None:
     return asked.think if can else None
 
 
-def prompt_tokens(model: Model, asked: Asked) -> int:
+def prompt_tokens(model: Model, asked: MessagesRequest) -> int:
     own = {name: asked.keywords[name] for name in ("tools", "continue_final") if name in asked.keywords}
     prompt = model.prompt(asked.messages, truncate=False, think=think_of(model, asked), **own)
     return len(model.encode(prompt, add_special=False))

@@ -46,7 +46,7 @@ _THINKING = ("enabled", "disabled", "adaptive", "between_tools")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MessagesRequest:
     """What was asked for."""
 
     model: str
@@ -73,7 +73,7 @@ class Asked:
         return self.keywords.get("num_predict") == 0
 
 
-def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Asked:
+def read_messages_request(body: Fields, threads: Threads, *, counting: bool = False) -> MessagesRequest:
     """counting: only its tokens are wanted, so `max_tokens` may be missing. Raises Refused."""
     thread = threads.of(body)
     if thread is not None and thread.follows:
@@ -104,7 +104,7 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
     if wish is not None:  # a summary has no form and calls nothing
         keywords.pop("format", None)
         keywords |= {"tool_choice": "none"} if tools else {}
-    return Asked(
+    return MessagesRequest(
         model=model,
         messages=messages,
         keywords=keywords,
@@ -134,7 +134,7 @@ def _check_hints(body: Fields) -> None:
 
 
 def _keywords(body: Fields, *, counting: bool) -> dict[str, Any]:
-    """Of `Model.chat`: what does not depend on the conversation. counting: as in `read_asked`."""
+    """Of `Model.chat`: what does not depend on the conversation. counting: as in `read_messages_request`."""
     keywords: dict[str, Any] = {"truncate": False, **_sampling(body)}
     if counting:
         keywords.pop("num_predict", None)

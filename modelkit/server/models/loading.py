@@ -18,7 +18,7 @@ from contextlib import suppress
 from modelkit.errors import ModelClosed
 from modelkit.memory import Memory
 from modelkit.model import Model
-from modelkit.server.models.stored import Found, Source
+from modelkit.server.models.stored import FoundModel, ModelSource
 from runtime import device, streams
 
 
@@ -31,8 +31,8 @@ class Loading:
 
     def __init__(
         self,
-        source: Source,
-        found: Found,
+        source: ModelSource,
+        found: FoundModel,
         foreseen: Callable[[Memory], None],
         done: Callable[[Model | BaseException], None],
     ) -> None:

@@ -20,7 +20,7 @@ from modelkit.server.models.loading import Loading
 from modelkit.server.models.residents import decide
 from modelkit.server.models.shares import lend
 from modelkit.server.models.standing import Standing
-from modelkit.server.models.stored import Source
+from modelkit.server.models.stored import ModelSource
 from modelkit.server.models.tally import Left, Tally, Why
 from runtime.records import dataclass
 
@@ -47,7 +47,7 @@ class Capacity:
 class Moves:
     """all: every model that is in memory or on its way, by its key."""
 
-    def __init__(self, source: Source, capacity: Capacity, clock: Callable[[], float]) -> None:
+    def __init__(self, source: ModelSource, capacity: Capacity, clock: Callable[[], float]) -> None:
         self.all: dict[int, Standing] = {}
         self.closed = False
         self.tally = Tally()

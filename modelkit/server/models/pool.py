@@ -30,7 +30,7 @@ from modelkit.model import Model
 from modelkit.requests.attached import read_texts
 from modelkit.server.models.moves import Capacity, Moves
 from modelkit.server.models.standing import Shown, Standing
-from modelkit.server.models.stored import Found, Loose, Source
+from modelkit.server.models.stored import FoundModel, FunctionModels, ModelSource
 from modelkit.server.models.turns import InAll, Priority, Turns
 from runtime.records import dataclass
 
@@ -55,11 +55,11 @@ class Pool:
 
     def __init__(
         self,
-        source: Source | Callable[[str], Model],
+        source: ModelSource | Callable[[str], Model],
         capacity: Capacity | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._source: Source = Loose(source) if callable(source) else source
+        self._source: ModelSource = FunctionModels(source) if callable(source) else source
         self.capacity, self._clock = capacity or Capacity(), clock
         self._moves = Moves(self._source, self.capacity, clock)
         self._all, self.tally = self._moves.all, self._moves.tally
@@ -107,7 +107,7 @@ class Pool:
         finally:
             self._moves.let_go(standing)
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> FoundModel:
         """What a name stands for at this moment; nothing is loaded. Raises ModelNotFound, InvalidName."""
         return self._source.find(name)
 
@@ -189,4 +189,4 @@ class Pool:
                 one.names.discard(name)
                 one.outdated = not one.names
                 if one.names and one.found.name == name:
-                    one.found = Found(min(one.names), one.found.digest)  # what it goes by now
+                    one.found = FoundModel(min(one.names), one.found.digest)  # what it goes by now

@@ -10,7 +10,7 @@ from modelkit.model import Model
 from modelkit.server.models.loading import Loading
 from modelkit.server.models.residents import Resident, State
 from modelkit.server.models.shares import Need
-from modelkit.server.models.stored import Found
+from modelkit.server.models.stored import FoundModel
 from modelkit.server.models.turns import Turns
 from runtime.engine.activity import Activity
 from runtime.records import dataclass
@@ -69,7 +69,7 @@ class Shown:
 class Standing:
     """Changed by the pool alone, on the event loop's thread."""
 
-    def __init__(self, key: int, found: Found, turns: Turns, keep_alive_s: float, now_s: float) -> None:
+    def __init__(self, key: int, found: FoundModel, turns: Turns, keep_alive_s: float, now_s: float) -> None:
         self.key, self.found, self.names = key, found, {found.name}
         self.state: State | Literal["opening"] = "opening"
         self.turns, self.keep_alive_s = turns, keep_alive_s

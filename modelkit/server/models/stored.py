@@ -21,7 +21,7 @@ from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundModel:
     """What a client's name stands for at this moment."""
 
     name: str
@@ -30,7 +30,7 @@ class Found:
     """Of the package; names with the same share one model. The name, where a source knows no packages."""
 
 
-class Hearer(Protocol):
+class LoadListener(Protocol):
     """Is told how a load goes, on any thread. What it raises ends the load, and leaves as it is."""
 
     def memory(self, memory: Memory, shortage: str | None) -> None:
@@ -42,37 +42,37 @@ class Hearer(Protocol):
         ...
 
 
-class Source(Protocol):
+class ModelSource(Protocol):
     """spelled: a name in full; raises InvalidName. find: what it stands for, within a moment; raises
-    ModelNotFound too. load: its model, on any thread; see `Hearer`. came: what `find` says of a model that it
-    loaded for this name, for as long as the name stands for nothing else.
+    ModelNotFound too. load: its model, on any thread. came: what `find` says of a model that it loaded for
+    this name, for as long as the name stands for nothing else.
     """
 
     def spelled(self, name: str) -> str: ...
-    def find(self, name: str) -> Found: ...
-    def load(self, found: Found, hearer: Hearer) -> Model: ...
-    def came(self, found: Found, model: Model) -> Found: ...
+    def find(self, name: str) -> FoundModel: ...
+    def load(self, found: FoundModel, listener: LoadListener) -> Model: ...
+    def came(self, found: FoundModel, model: Model) -> FoundModel: ...
 
 
-class Stored:
-    """told: of each model that was loaded, on the thread that did. options: further keywords of
-    `modelkit.load`.
+class StoredModels:
+    """Packages of a store. on_load: called with each model that was loaded, on the thread that did. options:
+    further keywords of `modelkit.load`.
     """
 
     def __init__(
-        self, settings: Settings, told: Callable[[Model], object] = lambda model: None, **options: Any
+        self, settings: Settings, on_load: Callable[[Model], object] = lambda model: None, **options: Any
     ) -> None:
-        self._settings, self._told, self._options = settings, told, options
+        self._settings, self._on_load, self._options = settings, on_load, options
         self._store = Store(settings.home)
         self._seen: tuple[object, dict[Name, str]] = (None, {})
 
     def spelled(self, name: str) -> str:
         return Name.parse(name).short
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> FoundModel:
         wanted = Name.parse(name)
         digest = self._digests().get(wanted)
-        return Found(wanted.short, digest or str(self._store.digest(wanted)))
+        return FoundModel(wanted.short, digest or str(self._store.digest(wanted)))
 
     def require(self, name: str) -> None:
         """A package of that name can be opened: all is looked at but the numbers in its weights. Raises
@@ -90,16 +90,16 @@ class Stored:
         with translated(), open_model(str(package.name), self._settings, outlines=True):
             pass
 
-    def load(self, found: Found, hearer: Hearer) -> Model:
+    def load(self, found: FoundModel, listener: LoadListener) -> Model:
         self._store.digest(found.name)  # a name that has gone meanwhile is not looked for elsewhere
-        told: Any = {"on_memory": hearer.memory, "on_weights": hearer.weights}
-        model = load(found.name, home=self._settings.home, **told, **self._options)
-        self._told(model)
+        calls: Any = {"on_memory": listener.memory, "on_weights": listener.weights}
+        model = load(found.name, home=self._settings.home, **calls, **self._options)
+        self._on_load(model)
         return model
 
-    def came(self, found: Found, model: Model) -> Found:
+    def came(self, found: FoundModel, model: Model) -> FoundModel:
         """The name may have been created again after it was looked for, and then that was loaded."""
-        return Found(found.name, model.digest or found.digest)
+        return FoundModel(found.name, model.digest or found.digest)
 
     def _digests(self) -> dict[Name, str]:
         """Those of all packages; the index is read again when it is another file than last time."""
@@ -113,7 +113,7 @@ class Stored:
         return self._seen[1]
 
 
-class Loose:
+class FunctionModels:
     """Models of one function. Each name stands for itself."""
 
     def __init__(self, open_model: Callable[[str], Model]) -> None:
@@ -122,12 +122,12 @@ class Loose:
     def spelled(self, name: str) -> str:
         return name
 
-    def find(self, name: str) -> Found:
-        return Found(name, name)
+    def find(self, name: str) -> FoundModel:
+        return FoundModel(name, name)
 
-    def load(self, found: Found, hearer: Hearer) -> Model:
+    def load(self, found: FoundModel, listener: LoadListener) -> Model:
         return self._open(found.name)
 
-    def came(self, found: Found, model: Model) -> Found:
+    def came(self, found: FoundModel, model: Model) -> FoundModel:
         """Whatever package the model is of: `find` does not know of it."""
         return found

@@ -55,7 +55,7 @@ _OF_FILES = (SourceError, TokenizerError, LoadError, PlanError, ModelfileError)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CreateRequest:
     """What was asked for."""
 
     name: Name
@@ -72,7 +72,7 @@ class Wanted:
     """Fields that were given and are none of this."""
 
 
-def read_wanted(body: Fields) -> Wanted:
+def read_create(body: Fields) -> CreateRequest:
     """Raises Refused, InvalidName."""
     for field in _REMOTE:
         body.refuse(field, "this server makes packages of what is here")
@@ -88,7 +88,7 @@ def read_wanted(body: Fields) -> Wanted:
         "licenses": tuple(text for text in body.texts("license", 64) if text.strip()),
         "messages": tuple(_message(one) for one in body.each("messages", 1000)),
     }
-    return Wanted(
+    return CreateRequest(
         name=Name.new(read_model(body)),
         directives=tuple(directives),
         texts=texts,
@@ -101,7 +101,7 @@ def read_wanted(body: Fields) -> Wanted:
 
 
 @contextmanager
-def laid_out(wanted: Wanted, home: Path) -> Generator[Recipe]:
+def laid_out(wanted: CreateRequest, home: Path) -> Generator[Recipe]:
     """The recipe, while its files are where it says. Raises Refused for a file that was not sent, and
     StoreError.
     """

@@ -21,7 +21,7 @@ from modelkit.server.http.body import parts_of, read_json
 from modelkit.server.http.own_headers import with_ignored
 from modelkit.server.ollama.describing import running, show, tags
 from modelkit.server.ollama.reading import NAMES, read_model
-from modelkit.server.ollama.recipes import laid_out, read_wanted
+from modelkit.server.ollama.recipes import laid_out, read_create
 from modelkit.server.ollama.staging import Staging
 from modelkit.server.ollama.tasks import Telling, told
 from modelkit.server.replying import naming, read
@@ -73,7 +73,7 @@ async def pull(request: Request) -> Response:
     def work(telling: Telling) -> None:
         from modelkit.pack import pulling
 
-        address = pulling.read_wanted(_address(name))
+        address = pulling.read_create(_address(name))
         pulling.pull(address, Store(home), Access(insecure=insecure, listener=telling), name=_called(name))
 
     response = await told(request, work, streamed=body.flag("stream", default=True))
@@ -104,7 +104,7 @@ async def push(request: Request) -> Response:
 
 
 async def create(request: Request) -> Response:
-    wanted, home = await read(request, read_wanted), _home(request)
+    wanted, home = await read(request, read_create), _home(request)
 
     def work(telling: Telling) -> None:
         from modelkit.pack import pulling

@@ -11,7 +11,7 @@ from modelkit.chat.message import Message
 from modelkit.cli import run
 from modelkit.cli.repl import Session, converse
 from modelkit.cli.repl.saved import MOST_SAVED, ConversationFile, last
-from modelkit.cli.run import Wanted
+from modelkit.cli.run import RunOptions
 from modelkit.errors import RequestError
 from tests.support.talking import Model, talk
 from tests.support.typed import typed
@@ -39,7 +39,7 @@ def test_any_spelling_of_the_name_goes_on(
     monkeypatch.setattr("modelkit.cli.terminal.lines.open_reader", lambda *_: typed())
     plain = dict.fromkeys(("raw", "hide_thinking", "verbose", "local", "as_json"), False)
     nothing: Any = {"text": None, "system": None, "form": {}, "settings": {}, "adapters": None, **plain}
-    run._converse(Model(), Wanted(name="STORY:latest", go_on=True, **nothing))  # type: ignore[arg-type]
+    run._converse(Model(), RunOptions(name="STORY:latest", go_on=True, **nothing))  # type: ignore[arg-type]
     assert "continuing a conversation of 2 messages" in capsys.readouterr().err
 
 

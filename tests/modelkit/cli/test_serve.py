@@ -29,7 +29,7 @@ from modelkit.errors import ModelkitError
 from modelkit.server.announce import announce, withdraw
 from modelkit.server.http.place import Place, address_of, listen
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import Stored
+from modelkit.server.models.stored import StoredModels
 from modelkit.server.serve import _preload  # pyright: ignore[reportPrivateUsage]
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
@@ -215,7 +215,7 @@ def test_a_stored_name_that_is_an_address_is_never_fetched(
     """A client can copy a package to any name."""
     Store(stored).copy("tiny", "hf.co/amy/tiny")
     monkeypatch.setattr("modelkit.pack.pulling.pull", lambda *_, **__: pytest.fail("it fetches"))
-    source = Stored(Settings.from_environment({"MODELKIT_HOME": str(stored)}))
+    source = StoredModels(Settings.from_environment({"MODELKIT_HOME": str(stored)}))
     nobody: Any = SimpleNamespace(memory=lambda *_: None, weights=lambda _: None)
     source.load(source.find("hf.co/amy/tiny"), nobody).close()
     assert fetched("hf.co/amy/tiny", quiet=True) == "hf.co/amy/tiny"
@@ -267,7 +267,7 @@ def test_a_model_that_is_loaded_shows_a_sign_of_life(stored: Path, monkeypatch: 
     said = list[str]()
 
     async def preload() -> None:
-        pool = Pool(Stored(asked.settings, cache_memory=0))
+        pool = Pool(StoredModels(asked.settings, cache_memory=0))
         await _preload(asked.names, Serving(pool, asked.settings), said.append, wait)
         await pool.close()
 

@@ -17,7 +17,7 @@ from modelkit.chat.message import Message, ToolCall
 from modelkit.client import connection as wire
 from modelkit.client.answers import ServedAnswer
 from modelkit.client.connection import Connection, announced
-from modelkit.client.fields import Said
+from modelkit.client.fields import Fields
 from modelkit.client.model import Served
 from modelkit.errors import Busy, ModelkitError, ModelNotFound, ParameterError, RequestError
 from modelkit.model import Model
@@ -301,7 +301,7 @@ def test_an_address_that_is_none() -> None:
 
 
 def test_fields_are_of_their_types() -> None:
-    said = Said({"a": True, "b": 2**70, "c": [1, "x"], "d": {"e": 1.5}})
+    said = Fields({"a": True, "b": 2**70, "c": [1, "x"], "d": {"e": 1.5}})
     reads = [
         lambda: said.whole("a"),
         lambda: said.whole("b"),

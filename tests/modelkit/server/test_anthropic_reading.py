@@ -6,7 +6,7 @@ import pytest
 
 from modelkit.chat.message import Message, ToolCall
 from modelkit.errors import ModelkitError
-from modelkit.server.anthropic.reading import read_asked
+from modelkit.server.anthropic.reading import read_messages_request
 from modelkit.server.anthropic.threads import Threads
 from modelkit.server.faults import Refused
 from modelkit.server.fields import Fields
@@ -16,7 +16,7 @@ TOOL = {"name": "f", "description": "d", "input_schema": {"type": "object"}, "ca
 
 
 def asked(**body: Any) -> Any:
-    return read_asked(Fields({"model": "m", "max_tokens": 8, "messages": [HI], **body}), Threads())
+    return read_messages_request(Fields({"model": "m", "max_tokens": 8, "messages": [HI], **body}), Threads())
 
 
 def text(said: str, **more: Any) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def test_a_system_message_is_cleared_at_the_next_of_the_user() -> None:
         ]
         talk = [HI, {"role": "system", "content": content, "clear_at": clear_at}, *more]
         body = Fields({"model": "m", "max_tokens": 8, "messages": talk, "tools": [TOOL]})
-        found = read_asked(body, Threads())
+        found = read_messages_request(body, Threads())
         assert "tools" not in found.keywords
         assert not [name for name in body.unread() if name.startswith("messages")]
         return [one.content for one in found.messages]
@@ -161,7 +161,7 @@ def test_a_system_message_sets_the_effort_from_the_next_words_of_the_user_on() -
     assert think(HI, bare, call, more, low) == "low"
     assert think(HI, bare) == "max"
     body = Fields({"model": "m", "max_tokens": 8, "messages": [HI, low]})
-    assert read_asked(body, Threads()).think is False
+    assert read_messages_request(body, Threads()).think is False
     assert body.unread() == ("messages[].output_config",)
     with pytest.raises(Refused, match="effort is 'some', expected one of low"):
         think(HI, {"role": "system", "output_config": {"effort": "some"}})

@@ -12,7 +12,7 @@ import modelkit
 from modelkit.chat.message import Message
 from modelkit.model import Model
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text
-from modelkit.server.anthropic.reading import read_asked
+from modelkit.server.anthropic.reading import read_messages_request
 from modelkit.server.anthropic.threads import Thread, Threads
 from modelkit.server.faults import Refused
 from modelkit.server.fields import Fields
@@ -100,7 +100,7 @@ def test_a_thread_keeps_the_effort_that_a_message_has_set() -> None:
     threads, thread, told = Threads(), {"type": "create"}, list[Any]()
     for number, messages in enumerate([[], [low], []]):
         asked = {"messages": [*messages, {"role": "user", "content": "so?"}], "thread": thread}
-        read = read_asked(Fields({**ASK, **efforts, **asked}), threads)
+        read = read_messages_request(Fields({**ASK, **efforts, **asked}), threads)
         assert read.thread is not None
         threads.keep(read.thread, str(number), Message("assistant", "so."))
         thread = {"type": "continue", "previous_message_id": str(number)}

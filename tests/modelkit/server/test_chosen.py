@@ -15,7 +15,7 @@ import modelkit
 from modelkit.server.app import make_app
 from modelkit.server.log import Log
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import Stored
+from modelkit.server.models.stored import StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.adapter_references import AdapterReference
@@ -64,7 +64,7 @@ def with_package(folder: Path, home: Path, log: Log | None = None) -> Generator[
     for name in ("it", "other"):
         modelkit.create(modelkit.Modelfile.parse("\n".join(lines)), name=name, home=home)
     settings = Settings(home=home)
-    serving = Serving(Pool(Stored(settings, cache_memory="1MB")), settings, log=log or Quiet())
+    serving = Serving(Pool(StoredModels(settings, cache_memory="1MB")), settings, log=log or Quiet())
     with TestClient(make_app(serving), base_url="http://localhost") as made:
         yield made
 

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 import modelkit
-from modelkit.server.models.stored import Stored
+from modelkit.server.models.stored import StoredModels
 from modelkit.settings import Settings
 from tests.support.encoder_folders import write_encoder
 from tests.support.served import served
@@ -40,7 +40,7 @@ def vectors(home: Path) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def address(home: Path) -> Iterator[str]:
-    with served(Stored(Settings(home)), home) as url:
+    with served(StoredModels(Settings(home)), home) as url:
         yield url
 
 
@@ -147,7 +147,7 @@ def both(home: Path) -> Iterator[str]:
     write_model(home / "writer", template="{{ messages[0].content }}", max_position_embeddings=256)
     (home / "Modelfile").write_text("FROM ./writer\nPARAMETER num_predict 2\n")
     modelkit.create(home / "Modelfile", name="writer", home=home)
-    with served(Stored(Settings(home)), home) as url:
+    with served(StoredModels(Settings(home)), home) as url:
         yield url
 
 

@@ -12,7 +12,7 @@ import ollama
 import pytest
 
 import modelkit
-from modelkit.server.models.stored import Stored
+from modelkit.server.models.stored import StoredModels
 from modelkit.server.ollama.recipes import _adapters  # pyright: ignore[reportPrivateUsage]
 from modelkit.settings import Settings
 from modelkit.showing.facts import facts_of
@@ -37,7 +37,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(home: Path) -> Iterator[str]:
-    with served(Stored(Settings(home)), home) as url:
+    with served(StoredModels(Settings(home)), home) as url:
         yield url
 
 

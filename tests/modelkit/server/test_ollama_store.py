@@ -20,7 +20,7 @@ from modelkit.errors import ModelkitError, StoreError
 from modelkit.server.http.own_headers import IGNORED
 from modelkit.server.limits import Limits
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import Stored
+from modelkit.server.models.stored import StoredModels
 from modelkit.server.ollama import describing, tasks
 from modelkit.server.ollama.recipes import _fit  # pyright: ignore[reportPrivateUsage] -- paths of strangers
 from modelkit.server.ollama.staging import Staging
@@ -44,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(home: Path) -> Iterator[str]:
-    with served(Stored(Settings(home)), home) as url:
+    with served(StoredModels(Settings(home)), home) as url:
         yield url
 
 
@@ -284,7 +284,7 @@ def test_blobs_are_what_they_say(address: str, home: Path) -> None:
 def test_a_disk_that_takes_nothing_is_told_in_words(home: Path, tmp_path: Path) -> None:
     """The folder for files cannot be made, as on a disk that is read only."""
     (tmp_path / "staging").write_text("in the way")
-    with served(Stored(Settings(tmp_path)), tmp_path) as url:
+    with served(StoredModels(Settings(tmp_path)), tmp_path) as url:
         digest = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
         answers = [
             httpx.post(f"{url}/api/blobs/{digest}", content=b"abc"),
@@ -470,7 +470,7 @@ def test_a_server_that_ends_stops_the_work(
             half.unlink()
 
     monkeypatch.setattr(pulling, "pull", pull)
-    serving = Serving(Pool(Stored(Settings(home))), Settings(home), Limits(grace_s=0.1), log=Quiet())
+    serving = Serving(Pool(StoredModels(Settings(home))), Settings(home), Limits(grace_s=0.1), log=Quiet())
     with (
         running(serving) as here,
         httpx.stream("POST", f"{here.url}/api/pull", json={"model": "s"}) as answer,

@@ -72,7 +72,7 @@ def test_a_model_that_is_loaded_in_a_conversation_is_given_up_alone() -> None:
 import modelkit
 from modelkit.cli import run
 modelkit.load = lambda *_, **__: wait()
-wanted = run.Wanted("x", None, None, {{}}, {{}}, None, False, False, False, False, True, False)
+wanted = run.RunOptions("x", None, None, {{}}, {{}}, None, False, False, False, False, True, False)
 {loading}"""
     assert run(body, interrupts=1) == (130, ["ready", "put away"], "")
 

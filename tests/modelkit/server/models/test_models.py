@@ -19,7 +19,7 @@ from modelkit.model import Model
 from modelkit.server.app import make_app
 from modelkit.server.models.moves import Capacity
 from modelkit.server.models.pool import Lease, Pool
-from modelkit.server.models.stored import Found, Hearer, Stored
+from modelkit.server.models.stored import FoundModel, LoadListener, StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from modelkit.store import Store
@@ -46,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-class Held(Stored):
+class Held(StoredModels):
     """A store whose loads read no weights until they are let."""
 
     def __init__(self, settings: Settings, **options: Any) -> None:
@@ -54,14 +54,14 @@ class Held(Stored):
         self.go, self.held = threading.Event(), threading.Event()
         self.go.set()
 
-    def load(self, found: Found, hearer: Hearer) -> Model:
+    def load(self, found: FoundModel, listener: LoadListener) -> Model:
         def told(memory: Memory, shortage: str | None) -> None:
-            hearer.memory(memory, shortage)
+            listener.memory(memory, shortage)
             self.held.set()
             assert self.go.wait(30)
 
         class Holding:
-            memory, weights = staticmethod(told), hearer.weights
+            memory, weights = staticmethod(told), listener.weights
 
         return super().load(found, Holding())
 
@@ -107,12 +107,12 @@ def test_a_model_goes_on_answering_while_another_loads(home: Path) -> None:
 def test_a_model_on_its_way_is_listed_with_its_packages_context(home: Path) -> None:
     """Clients budget a conversation with that number."""
 
-    class Opening(Stored):
+    class Opening(StoredModels):
         go = threading.Event()
 
-        def load(self, found: Found, hearer: Hearer) -> Model:
+        def load(self, found: FoundModel, listener: LoadListener) -> Model:
             assert self.go.wait(30)
-            return super().load(found, hearer)
+            return super().load(found, listener)
 
     async def run() -> None:
         settings = replace(Settings.from_environment({}), home=home)

@@ -12,7 +12,7 @@ import pytest
 import modelkit
 from modelkit.server.log import Log
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import Stored
+from modelkit.server.models.stored import StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.browser import NEEDS_BROWSER, Tab
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         recipe.write_text(text, encoding="utf-8")
         modelkit.create(recipe, name=name, home=home)
     settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
-    serving = Serving(Pool(Stored(settings)), settings, log=Log(io.StringIO()))
+    serving = Serving(Pool(StoredModels(settings)), settings, log=Log(io.StringIO()))
     with running(serving) as here:  # loaded, whichever of the tests comes first
         httpx.post(f"{here.url}/modelkit/v1/load", json={"model": "tiny"}).raise_for_status()
         yield here

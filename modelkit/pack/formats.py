@@ -13,8 +13,8 @@ from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What holds."""
+class Formats:
+    """Of target and draft, as they hold."""
 
     target: Quantizing | None
     """None: as the source is."""
@@ -25,7 +25,7 @@ class Asked:
 
 def settle(
     recipe: Recipe, quantize: str | Quantizing | None, quantize_draft: str | Quantizing | None, *, plain: bool
-) -> Asked:
+) -> Formats:
     """quantize, quantize_draft: of options, as words of QUANTIZE or what they mean. plain: no matrix of
     either model gets more bits than another. Raises PlanError.
     """
@@ -43,7 +43,7 @@ def settle(
             "plain says how a format is dealt out, and no format is asked for",
             hint="Name one: -q q4 --plain, or QUANTIZE q4 in the Modelfile.",
         )
-    return Asked(target, draft, tuple(notes))
+    return Formats(target, draft, tuple(notes))
 
 
 def _one(
