@@ -84,7 +84,7 @@ def export_adapter(
     """Write an adapter of the package to `folder`, new or empty, in PEFT's form or in that which mlx-lm takes
     (`adapter_path=`). Returns the names of the files.
     """
-    from modelkit.pack.adapters.given_out import adapter_files
+    from modelkit.pack.adapters.export import adapter_files
     from modelkit.store.export import write_folder
 
     wanted, target = text(adapter, "adapter"), Path(path(folder, "folder"))

@@ -128,7 +128,7 @@ def pull(
     with translated(callbacks):
         named = given(arguments.text, name, "name")
         target = None if named is None else Name.new(named)
-        found, store = pulling.read_create(text), Store(settings_at(home).home)
+        found, store = pulling.read_pull_address(text), Store(settings_at(home).home)
         access = Access(offline=alone, insecure=plain, listener=listener)
         if arguments.flag(outline, "outline"):
             if wanted is not None:

@@ -112,7 +112,7 @@ def command(
 def _give_out(
     store: Store, name: str, adapter: str, form: AdapterForm, folder: Path, *, as_json: bool
 ) -> None:
-    from modelkit.pack.adapters.given_out import adapter_files
+    from modelkit.pack.adapters.export import adapter_files
 
     with store.hold(name) as package:
         files = adapter_files(package, adapter, form)

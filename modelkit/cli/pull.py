@@ -53,14 +53,14 @@ def command(
     modelkit pull ollama.com/library/story
     modelkit pull oci://registry.example.org/amy/story:q4
     """
-    from modelkit.pack.pulling import read_create
+    from modelkit.pack.pulling import read_pull_address
     from modelkit.store import Name
 
     target = None if name is None else Name.new(name)
     access = Access(offline=offline, insecure=insecure)
     if outline and quantize is not None:
         raise click.UsageError("an outline describes a package as it is; leave --quantize out")
-    pulled = _pull(read_create(address), target, quantize, access, quiet=as_json, outline=outline)
+    pulled = _pull(read_pull_address(address), target, quantize, access, quiet=as_json, outline=outline)
     if as_json:
         emit_json(
             {

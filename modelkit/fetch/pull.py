@@ -27,7 +27,7 @@ class Pulled:
     """Sentences for the user."""
 
 
-class Made(Protocol):
+class MadePackage(Protocol):
     """A package that was made."""
 
     @property
@@ -52,7 +52,7 @@ class Make(Protocol):
         quantize: str | None,
         progress: Listener,
         access: Access,
-    ) -> Made: ...
+    ) -> MadePackage: ...
 
 
 class Foresee(Protocol):

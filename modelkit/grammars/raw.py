@@ -28,7 +28,7 @@ _TRUSTED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TextRules:
     """What is said of a text."""
 
     least: int = 0
@@ -54,11 +54,11 @@ def raw(rules: Rules, texts: Sequence[Mapping[str, Any]], close: str, at: str) -
     known = [_possible(rules, one, core, lead, at) for one in known]
     if any(one.anything for one in known):
         return f"{rules.until(core, Free())} {rules.said(tail)}"
-    known += [Said(fits=(escaped(one),)) for one in listed]
+    known += [TextRules(fits=(escaped(one),)) for one in listed]
     return f"{rules.bounded(core, [_way(one, lead) for one in known])} {rules.said(tail)}"
 
 
-def said_of(rules: Rules, schema: Mapping[str, Any], at: str) -> Said:
+def said_of(rules: Rules, schema: Mapping[str, Any], at: str) -> TextRules:
     """What can be held of a text's schema."""
     least, most = schema.get("minLength", 0), schema.get("maxLength")
     if most is not None and most > LONGEST:
@@ -66,7 +66,7 @@ def said_of(rules: Rules, schema: Mapping[str, Any], at: str) -> Said:
         most = None
     every = [schema, *schema.get("allOf", ())]
     if (one := _as_one(every, int(least), None if most is None else int(most))) is not None:
-        return Said(fits=(one,))
+        return TextRules(fits=(one,))
     fits = list[str]()
     for pattern in (one["pattern"] for one in every if "pattern" in one):
         try:
@@ -78,7 +78,7 @@ def said_of(rules: Rules, schema: Mapping[str, Any], at: str) -> Said:
             fits.append(FORMATS[name])
         else:
             rules.leave(f"format of {at}: it is not known")
-    return Said(int(least), None if most is None else int(most), tuple(dict.fromkeys(fits)))
+    return TextRules(int(least), None if most is None else int(most), tuple(dict.fromkeys(fits)))
 
 
 def _as_one(every: Sequence[Mapping[str, Any]], least: int, most: int | None) -> str | None:
@@ -110,7 +110,7 @@ def listed_of(rules: Rules, schema: Mapping[str, Any], at: str) -> list[Any]:
     return [one for one in schema["enum"] if not isinstance(one, str) or one not in never]
 
 
-def _way(said: Said, lead: str) -> tuple[list[str], bool]:
+def _way(said: TextRules, lead: str) -> tuple[list[str], bool]:
     """(regular expressions that all hold for the text with the blanks behind it, whether they hold for all
     that it begins with).
     """
@@ -119,26 +119,26 @@ def _way(said: Said, lead: str) -> tuple[list[str], bool]:
     return [f"({one}){escaped(lead)}" for one in every], not said.least and not said.fits
 
 
-def filled(said: Said, lead: str) -> str | None:
+def filled(said: TextRules, lead: str) -> str | None:
     """A regular expression of texts of which nothing is said but that they are not empty, with the blanks
     behind them. None for others: to count characters beside marks that a text may have takes too many looks.
     """
-    return f"(.|\\n)+{escaped(lead)}" if said == Said(least=1) else None
+    return f"(.|\\n)+{escaped(lead)}" if said == TextRules(least=1) else None
 
 
-def _possible(rules: Rules, said: Said, core: str, lead: str, at: str) -> Said:
+def _possible(rules: Rules, said: TextRules, core: str, lead: str, at: str) -> TextRules:
     """What of it can be met in a text without the mark."""
     if not said.fits and said.least <= _TRUSTED:
         return said
 
-    def met(one: Said) -> bool:
+    def met(one: TextRules) -> bool:
         return rules.outcome(rules.bounded_body(core, *_way(one, lead))) != "never"
 
     if met(said):
         return said
-    less = Said(said.least, said.most)
+    less = TextRules(said.least, said.most)
     what = "pattern and format" if said.fits else "minLength"
     if said.fits and not met(less):
-        less, what = Said(0, said.most), "pattern, format and minLength"
+        less, what = TextRules(0, said.most), "pattern, format and minLength"
     rules.leave(f"{what} of {at}: no text without {core!r} was found that meets them")
-    return less if said.fits else Said(0, said.most)
+    return less if said.fits else TextRules(0, said.most)

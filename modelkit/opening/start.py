@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from modelkit.pack.part import Part
     from modelkit.ranks.agreeing import Read
     from modelkit.ranks.crew import Crew
-    from modelkit.ranks.progress import Told
-    from modelkit.ranks.slicing import Given
+    from modelkit.ranks.progress import OnBytes
+    from modelkit.ranks.slicing import SlicedWeights
     from runtime.ranks.group import Group
     from runtime.ranks.plan import Plan
 
@@ -88,11 +88,11 @@ class _Weights:
     opened: Opened
     guesses: bool
     """Will anything be drafted? If not, neither a draft nor the model's own head is read."""
-    told: Callable[[int], object]
+    on_bytes: Callable[[int], object]
     """Called with the bytes of each tensor that was read; what it raises ends the load."""
     copied: frozenset[int]
     """See `read_share`."""
-    share: "Callable[[Read, Told], LoadedModel] | None" = None
+    share: "Callable[[Read, OnBytes], LoadedModel] | None" = None
     """Has the ranks load that run it together, and gives rank 0's share; None for this process alone."""
     draft_bytes: int = 0
     """What drafts take in memory, once they are loaded."""
@@ -125,7 +125,7 @@ class _Weights:
     def target(self) -> LoadedModel:
         cpu.bind_blas()
         if self.share is not None:
-            return self.share(self._read_share, self.told)
+            return self.share(self._read_share, self.on_bytes)
         return self._read(self.opened.inventory, self.opened.converted, with_head=self.with_head)
 
     def drafters(self, target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
@@ -138,10 +138,15 @@ class _Weights:
         return drafters_for(target, draft, memory)
 
     def _read_share(
-        self, opened: Opened, plan: "Plan", group: "Group", told: "Told", given: "Given | None"
+        self,
+        opened: Opened,
+        plan: "Plan",
+        group: "Group",
+        on_bytes: "OnBytes",
+        sliced: "SlicedWeights | None",
     ) -> LoadedModel:
         self.elsewhere_bytes = sum(share.weight_bytes for share in plan.shares[1:])
-        return read_share(opened, plan, group, told, given, with_head=self.with_head, copied=self.copied)
+        return read_share(opened, plan, group, on_bytes, sliced, with_head=self.with_head, copied=self.copied)
 
     def _demand(
         self, inventory: Inventory, converted: "Part | None", *, alone: bool, with_head: bool = False
@@ -162,7 +167,7 @@ class _Weights:
         on, begun = device.device(), self.begun.pop(inventory.origin, None)
         if begun is None or not begun.plan.stands(on):  # other models may have come or gone since
             begun = self._begin(inventory, converted, with_head=with_head)
-        return begun.read(on, self.told)
+        return begun.read(on, self.on_bytes)
 
 
 def start_engine(
@@ -249,14 +254,14 @@ def read_share(
     opened: Opened,
     plan: "Plan",
     group: "Group",
-    told: "Told",
-    given: "Given | None",
+    on_bytes: "OnBytes",
+    sliced: "SlicedWeights | None",
     *,
     with_head: bool = False,
     copied: frozenset[int] = frozenset(),
 ) -> LoadedModel:
-    """What this rank has of the target by the plan. told: called with the bytes of each tensor. given: what
-    it loads of, where it has not all the files. copied: layers of others, as in `load_share`.
+    """What this rank has of the target by the plan. on_bytes: called with the bytes of each tensor. sliced:
+    what it loads of, where it has not all the files. copied: layers of others, as in `load_share`.
     """
     from runtime.ranks.load import load_share
 
@@ -265,8 +270,8 @@ def read_share(
     on = device.device()
     sources = attached.sources(opened.adapters, describe(opened.inventory.config))
     brought = {source.name: source.read() for source in sources}
-    if given is not None:
-        files, on = given.files, given.on
+    if sliced is not None:
+        files, on = sliced.files, sliced.on
     return load_share(
         opened.inventory.config,
         files,
@@ -275,9 +280,9 @@ def read_share(
         on=on,
         with_head=with_head,
         fixed=fixed,
-        told=told,
+        told=on_bytes,
         adapters=brought,
-        sliced=given and (given.headers, given.slices),
+        sliced=sliced and (sliced.headers, sliced.slices),
         copied=copied,
     )
 

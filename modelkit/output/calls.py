@@ -18,7 +18,7 @@ from modelkit.output.reading import python
 from modelkit.output.reading.feed import BLANKS, Broken, Cut, Feed, NoCall, Waiting
 from modelkit.output.reading.marked import NAME, Marked
 from modelkit.output.reading.marks import Marks, core
-from modelkit.output.reading.objects import Objects, Told
+from modelkit.output.reading.objects import CallWriter, Objects
 from modelkit.output.reading.schemas import Schema
 from modelkit.output.sink import Sink
 from modelkit.schema import as_meant
@@ -52,7 +52,7 @@ class Calls:
         self._closes = _cores(tuple(mark for span in spans for mark in span.closes))
         self._joiners = tuple(dict.fromkeys((",", ";", *_cores((style.joiner,)))))
         form = style.form if isinstance(style.form, JsonCall) else JsonCall()
-        self._objects = Objects(form, Told(self._told, self._write))
+        self._objects = Objects(form, CallWriter(self._told, self._write))
         self._usual = re.compile(r"\{" if form.name_is_key else rf'\{{\s*"{re.escape(form.name)}"\s*:\s*"')
         self.certain = False
         """A mark or a call is in front: what is read belongs to a call, wherever it is cut."""

@@ -29,7 +29,7 @@ from modelkit.store.name import Name
 from modelkit.store.store import Store
 
 
-def read_create(text: str) -> Address:
+def read_pull_address(text: str) -> Address:
     """The address that somebody wants to pull. Raises InvalidName, which says what to write instead."""
     text = text.strip()
     address = read_pullable(text)

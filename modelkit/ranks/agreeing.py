@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.ranks.facts import Member, own_facts
 from modelkit.ranks.job import Job, identity, plan_of
-from modelkit.ranks.progress import Pace, Progress, Told
+from modelkit.ranks.progress import OnBytes, Pace, Progress
 from modelkit.requests.attached import contents
 from runtime.errors import RankLost, RuntimeFault
 from runtime.loaded import LoadedModel
@@ -22,12 +22,12 @@ from runtime.ranks.plan import Plan
 if TYPE_CHECKING:
     from modelkit.opening.opened import Opened
     from modelkit.ranks.bringing import Brought
-    from modelkit.ranks.slicing import Given
+    from modelkit.ranks.slicing import SlicedWeights
 
 _LOADING_S = 3600.0
 """How long reading weights may take on any machine."""
 
-Read = Callable[["Opened", Plan, Group, Told, "Given | None"], LoadedModel]
+Read = Callable[["Opened", Plan, Group, OnBytes, "SlicedWeights | None"], LoadedModel]
 """Reads this rank's share of what was opened, or of slices that it was given, and tells of each tensor."""
 
 
@@ -38,11 +38,11 @@ def read_together(
     job: Job,
     read: Read,
     progress: Progress,
-    told: Told,
+    on_bytes: OnBytes,
     brought: "Brought",
 ) -> LoadedModel:
-    """This rank's share. problem: why nothing was opened here. told: what all ranks have read; what it raises
-    ends it. brought: what ranks have been given. Raises LoadError.
+    """This rank's share. problem: why nothing was opened here. on_bytes: called with what all ranks have
+    read; what it raises ends it. brought: what ranks have been given. Raises LoadError.
     """
     package = None if opened is None else identity(opened)
     adapters = None if opened is None else contents(opened.adapters)
@@ -57,15 +57,15 @@ def read_together(
         problem = str(fault)
     member.agree({"problem": problem, "plan": plan and plan.digest}, ("plan",))
     assert plan is not None
-    given, notes = _given(member, opened, plan, job, brought, progress)
+    sliced, notes = _sliced(member, opened, plan, job, brought, progress)
 
     def agree(done_bytes: int) -> list[int]:
         said = member.agree({"read": done_bytes}, within_s=_LOADING_S)
         return [facts["read"] for facts in said]
 
-    pace = Pace([one.weight_bytes for one in plan.shares], member.rank, agree, told, progress)
+    pace = Pace([one.weight_bytes for one in plan.shares], member.rank, agree, on_bytes, progress)
     try:
-        share = read(opened, plan, member.group, pace.read, given)
+        share = read(opened, plan, member.group, pace.read, sliced)
         pace.finish()
     except RankLost:
         raise
@@ -82,9 +82,9 @@ def read_together(
     return replace(share, notes=(*notes, *share.notes))
 
 
-def _given(
+def _sliced(
     member: Member, opened: "Opened", plan: Plan, job: Job, brought: "Brought", progress: Progress
-) -> "tuple[Given | None, tuple[str, ...]]":
+) -> "tuple[SlicedWeights | None, tuple[str, ...]]":
     """What this rank loads of, where it has no files of its own; and sentences for the user."""
     if not brought.in_slices:
         return None, ()

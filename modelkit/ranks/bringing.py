@@ -122,9 +122,9 @@ class _Bringing:
             {layer.blob.digest for layer in weights_of(Manifest.parse(self._raw))} if self._fronts else set()
         )
         one = sum(blob.size_bytes for blob in self._blobs if blob.digest not in but)
-        told = partial(_tell, progress, one * len(lacking))
+        on_bytes = partial(_tell, progress, one * len(lacking))
         try:
-            all_rounds(self._group, self._mine, self._blobs, self._fetching, self._sender, told)
+            all_rounds(self._group, self._mine, self._blobs, self._fetching, self._sender, on_bytes)
         finally:
             progress.over()
 

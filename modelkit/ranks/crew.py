@@ -25,7 +25,7 @@ from modelkit.ranks.agreeing import Read, read_together
 from modelkit.ranks.examining import digests, examined
 from modelkit.ranks.facts import Facts, Member, difference, exchanged, free_bytes, machines, own_facts
 from modelkit.ranks.job import Job
-from modelkit.ranks.progress import Progress, Told
+from modelkit.ranks.progress import OnBytes, Progress
 from modelkit.ranks.spawn import Children
 from modelkit.settings import Settings
 from modelkit.temporary import put_away
@@ -101,8 +101,8 @@ class Crew:
         """What tells this rank's pages on disk from others'. Which layers it has, they say themselves."""
         return f"rank {self.rank} of {self.size}, {shards} a stage"
 
-    def share(self, opened: "Opened", job: Job, home: Path, read: Read, told: Told) -> LoadedModel:
-        """Rank 0: load the model on all ranks, and give its own share. home: where its package is. told:
+    def share(self, opened: "Opened", job: Job, home: Path, read: Read, on_bytes: OnBytes) -> LoadedModel:
+        """Rank 0: load the model on all ranks, and give its own share. home: where its package is. on_bytes:
         called with the bytes that all of them have read. Raises LoadError where some rank cannot, or has
         another package, Busy where another model runs, and RankLost where somebody is gone: what ran then may
         hold the ranks for ever.
@@ -117,7 +117,7 @@ class Crew:
         try:
             self._group.tell(json.dumps({"do": "load", **asdict(job)}).encode())
             with self._brought(job, home, opened.outline) as brought:
-                share = read_together(self._member, opened, None, job, read, self.progress, told, brought)
+                share = read_together(self._member, opened, None, job, read, self.progress, on_bytes, brought)
             return replace(share, notes=(*brought.notes, *share.notes))
         except BaseException:
             self._free.release()

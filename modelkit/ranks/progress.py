@@ -13,7 +13,7 @@ from modelkit.units import size
 STOPS = 20
 STOP_BYTES = 64 << 20
 
-Told = Callable[[int], object]
+OnBytes = Callable[[int], object]
 """Called with bytes, once they are there."""
 
 
@@ -43,7 +43,8 @@ class Progress:
 
 class Pace:
     """Of one rank that reads its share. shares: bytes of all ranks'. agree: says how much was read here, and
-    gives what every rank says; raises LoadError where one has a problem. told: of all that was read.
+    gives what every rank says; raises LoadError where one has a problem. on_bytes: called with all that
+    was read.
     """
 
     def __init__(
@@ -51,12 +52,12 @@ class Pace:
         shares: Sequence[int],
         rank: int,
         agree: Callable[[int], Sequence[int]],
-        told: Told,
+        on_bytes: OnBytes,
         progress: Progress,
     ) -> None:
         self._all, self._own = sum(shares), max(shares[rank], 1)
         self._stops = min(STOPS, max(shares) // STOP_BYTES)
-        self._agree, self._told, self._progress = agree, told, progress
+        self._agree, self._on_bytes, self._progress = agree, on_bytes, progress
         self._read = self._reached = self._known = 0
         self.failed = False
         """Has another rank a problem, of which all know?"""
@@ -71,7 +72,7 @@ class Pace:
 
     def finish(self) -> None:
         """All of it is here: for those that have got less than was planned, the stops that are left. What
-        `told` raises is raised while the others can still hear of it.
+        `on_bytes` raises is raised while the others can still hear of it.
         """
         while self._reached < self._stops:
             self._stop()
@@ -96,4 +97,4 @@ class Pace:
     def _tell(self, done: int) -> None:
         new, self._known = max(done - self._known, 0), max(done, self._known)
         if new:
-            self._told(new)
+            self._on_bytes(new)

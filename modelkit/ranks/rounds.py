@@ -100,10 +100,10 @@ def all_rounds(
     blobs: Sequence[Blob],
     fetching: Fetching | None,
     sender: Sender | None,
-    told: Callable[[int], None],
+    on_bytes: Callable[[int], None],
 ) -> None:
-    """Until nobody asks for more. Rank 0 gives up where those that are busy get nowhere. told: of the bytes
-    that all have fetched.
+    """Until nobody asks for more. Rank 0 gives up where those that are busy get nowhere. on_bytes: of the
+    bytes that all have fetched.
     """
     worked, moved_s = 0, time.monotonic()
     while True:
@@ -113,7 +113,7 @@ def all_rounds(
         if group.rank == 0 and time.monotonic() > moved_s + _STALLED_S:
             state["problem"] = f"no machine has read or written anything for {_STALLED_S:g} s"
         said = agreed(group, {**state, **mine})
-        told(sum(facts.get("fetched", 0) for facts in said))
+        on_bytes(sum(facts.get("fetched", 0) for facts in said))
         before, worked = worked, sum(facts.get("worked", 0) for facts in said)
         if worked != before or any(facts.get("waits") for facts in said):
             moved_s = time.monotonic()

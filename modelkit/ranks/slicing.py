@@ -57,7 +57,7 @@ Tensors = Mapping[str, TensorInfo]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SlicedWeights:
     """What a rank loads of that has not all the files."""
 
     slices: Mapping[Slice, Path]
@@ -95,15 +95,15 @@ def give_slices(
     opened: "Opened",
     outline: Outline | None,
     plan: Plan,
-    told: Callable[[int, int], None],
+    on_bytes: Callable[[int, int], None],
     *,
     with_head: bool = False,
     copied: Collection[int] = (),
-) -> tuple[Given | None, tuple[str, ...]]:
-    """All call it at the same time, where some rank has an outline. outline: this one's. told: of the bytes
-    that have come, and of all. with_head, copied: what rank 0 reads besides, as in `load_share`. Returns what
-    this rank loads of, None for its files, and sentences for the user. Raises LoadError on all ranks where
-    one cannot have what it needs.
+) -> tuple[SlicedWeights | None, tuple[str, ...]]:
+    """All call it at the same time, where some rank has an outline. outline: this one's. on_bytes: of the
+    bytes that have come, and of all. with_head, copied: what rank 0 reads besides, as in `load_share`.
+    Returns what this rank loads of, None for its files, and sentences for the user. Raises LoadError on all
+    ranks where one cannot have what it needs.
     """
     group, patience_s = member.group, _patience_s(member.group)
     wants, mine, problem = _Wants(opened, outline), list[Slice](), None
@@ -123,7 +123,7 @@ def give_slices(
     def came(nbytes: int) -> None:
         nonlocal done_bytes, agreed_bytes
         done_bytes += nbytes
-        told(done_bytes, whole_bytes)
+        on_bytes(done_bytes, whole_bytes)
         if done_bytes >= min(agreed_bytes + ROUND_BYTES, whole_bytes):
             agree()
             agreed_bytes = done_bytes
@@ -139,7 +139,7 @@ def give_slices(
         coming = wants.coming(path) if group.rank == 0 else None
         streaming.file(sizes[path], wants.keeping(path, mine), coming)
         agree()
-    return wants.given(), notes
+    return wants.sliced(), notes
 
 
 class _Wants:
@@ -181,13 +181,13 @@ class _Wants:
         self._outline.new.require_space(sum(map(self.nbytes, wanted)))
         return wanted
 
-    def given(self) -> Given | None:
+    def sliced(self) -> SlicedWeights | None:
         if self._outline is None:
             return None
         paths = {one: self._outline.new.find_slice(self.stored(one)) for one in self._needed}
         here = tuple(path for path in self.files if path not in self._outline.hollow)
         slices = {one: path for one, path in paths.items() if path is not None}
-        return Given(slices, here, self.headers, self._on)
+        return SlicedWeights(slices, here, self.headers, self._on)
 
     def nbytes(self, one: Slice) -> int:
         tensor = self.tensors[one.tensor]

@@ -19,7 +19,7 @@ _NONE = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TextToken:
     """A token that is part of the text."""
 
     data: bytes
@@ -47,7 +47,7 @@ class _Piece:
         self.left, self.start = self.left[count:], self.start + count
 
 
-class _Spelt(NamedTuple):
+class _Spelling(NamedTuple):
     """A token, as far as it is the text's."""
 
     own: bytes
@@ -72,12 +72,12 @@ class Tokens:
         self._spell, self._every = spell, every
         self._unfinished = b""  # of a character, by tokens that came
         self._ahead = ""  # text still to come that belongs to tokens that came
-        self._held: Told | None = None  # some of what is ahead is its own
+        self._held: TextToken | None = None  # some of what is ahead is its own
         self._begun = False
         self._early: list[tuple[str, tuple[TokenLogprob, ...]]] = []  # what came first, without a letter
         self._lacking = 0  # blanks that the text lacks of what came first
 
-    def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[Told]:
+    def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[TextToken]:
         """Those of a piece's tokens that are part of its text or of what follows it."""
         if self._begun or self._every:
             return self._add(text, logprobs)
@@ -90,20 +90,20 @@ class Tokens:
     def _all_early(self) -> tuple[str, tuple[TokenLogprob, ...]]:
         return "".join(text for text, _ in self._early), tuple(one for _, row in self._early for one in row)
 
-    def _let_go(self, before: int) -> list[Told]:
+    def _let_go(self, before: int) -> list[TextToken]:
         """What came first, as it came. before: so many characters of it stand before who asks now."""
         whole = self._all_early()
         early, self._early, self._lacking = self._early, [], self._lacks(*whole)
         # Of blanks alone a stop string may have cut some off: one is as good as another.
         if not self._said(whole[1]).strip():
             early = [whole]
-        told: list[Told] = []
+        told: list[TextToken] = []
         for text, logprobs in early:
             told += [replace(one, start=one.start - before) for one in self._add(text, logprobs)]
             before -= len(text)
         return told
 
-    def _add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[Told]:
+    def _add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[TextToken]:
         told = self._finish() if text and not _fits(self._ahead, text) else []  # a mark begins in it
         lacks = self._lacks(text, logprobs) if self._every and not self._begun else self._lacking
         piece = _Piece(text[len(self._ahead) :], len(self._ahead), lacks)
@@ -123,7 +123,7 @@ class Tokens:
             self._held = replace(self._held, start=self._held.start - len(text))
         return told
 
-    def _spelt(self, id: int, piece: "_Piece") -> "_Spelt | None":  # noqa: A002 -- the token's
+    def _spelt(self, id: int, piece: "_Piece") -> "_Spelling | None":  # noqa: A002 -- the token's
         """A token as far as it is the text's; None where it is not part of it."""
         own, before = self._spell(id), len(self._unfinished)
         said, rest = _read(self._unfinished + own)
@@ -142,7 +142,7 @@ class Tokens:
         if not piece.left and said.lstrip(_NONE) and not behind and not self._every:
             self._unfinished = b""
             return None
-        return _Spelt(own, said, rest, before > 0)
+        return _Spelling(own, said, rest, before > 0)
 
     def _within(self, own: bytes, said: str, piece: "_Piece") -> tuple[bytes, str]:
         """Of a token that does not go on with the text: what of it does."""
@@ -153,7 +153,7 @@ class Tokens:
         most = len(said) + added
         return _cut(own, said, next((one for one in range(most) if _fits(said[one:], piece.left)), 0))
 
-    def _told(self, logprob: TokenLogprob, spelt: "_Spelt", piece: "_Piece") -> Told:
+    def _told(self, logprob: TokenLogprob, spelt: "_Spelling", piece: "_Piece") -> TextToken:
         own, said, rest, before = spelt
         left, whole = piece.left, said.lstrip(_NONE)
         none = len(said) - len(whole)
@@ -161,7 +161,7 @@ class Tokens:
         if not _fits(said, left) and _fits(whole, left.lstrip(_NONE)):
             late = max(len(left) - len(left.lstrip(_NONE)) - none, 0)
         self._unfinished, self._begun = rest, self._begun or bool(said or rest)
-        told = Told(own, logprob, piece.start + late + (before and none > 0))
+        told = TextToken(own, logprob, piece.start + late + (before and none > 0))
         piece.in_part = bool(said and rest)
         if left or whole:  # what stands for no character is counted when it is there
             piece.in_part |= 0 < len(left) - late < len(said)
@@ -169,12 +169,12 @@ class Tokens:
             piece.take(late + len(said))
         return told
 
-    def finish(self) -> list[Told]:
+    def finish(self) -> list[TextToken]:
         """What was held back: the rest of it is not the text's."""
         early = self._let_go(len(self._all_early()[0])) if self._early else []
         return early + self._finish()
 
-    def _finish(self) -> list[Told]:
+    def _finish(self) -> list[TextToken]:
         held, self._held = self._held, None
         ahead, self._ahead = self._ahead.encode() + self._unfinished, ""
         return [] if held is None else [replace(held, data=held.data.removesuffix(ahead))]
@@ -192,7 +192,7 @@ class Tokens:
         return readable(b"".join(self._spell(one.id) for one in logprobs))
 
 
-def token(told: Told, spell: Spell) -> dict[str, Any]:
+def token(told: TextToken, spell: Spell) -> dict[str, Any]:
     """One token, with its alternatives: chat completions and responses."""
     top = [_one(spell(one), logprob) for one, logprob in told.logprob.top]
     return {**_one(told.data, told.logprob.logprob), "top_logprobs": top}

@@ -5,8 +5,8 @@ own bytes: to change one, replace it, never write into it. Where links cannot re
 wanted, files are copied.
 
 A file appears whole or not at all, and none is ever overwritten: what stands in the folder already must be
-this package's files, or the export is refused before it begins. A file that the caller makes anew (`Made`)
-stands in the place of the package's own of that name, under the same rules.
+this package's files, or the export is refused before it begins. A file that the caller makes anew
+(`GeneratedFile`) stands in the place of the package's own of that name, under the same rules.
 """
 
 import errno
@@ -28,7 +28,7 @@ from runtime.records import dataclass
 Piece = bytes | bytearray | memoryview
 
 
-class Made(Protocol):
+class GeneratedFile(Protocol):
     """A file that stands in a folder for the package's own."""
 
     @property
@@ -55,7 +55,7 @@ def export_package(
     *,
     link: bool,
     progress: Advance | None,
-    made: Mapping[str, Made] | None = None,
+    made: Mapping[str, GeneratedFile] | None = None,
 ) -> Exported:
     """Lay out `package`, whose blobs the caller holds, in `folder`, created if need be. `made`: by path."""
     refuse_outline(package, "exported")
@@ -122,7 +122,7 @@ def _silent(_: int) -> None:
     pass
 
 
-def _present(package: Package, folder: Path, made: Mapping[str, Made]) -> set[str]:
+def _present(package: Package, folder: Path, made: Mapping[str, GeneratedFile]) -> set[str]:
     """The package's files that the folder holds. Raises StoreError if it holds anything else."""
     refuse_place(folder)
     if not folder.exists():
@@ -162,13 +162,13 @@ def _is_same(path: Path, blob: Path, expected: Blob) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == expected.digest.hex
 
 
-def _stands(path: Path, expected: Blob | None, blob: Path | None, made: Made | None) -> bool:
+def _stands(path: Path, expected: Blob | None, blob: Path | None, made: GeneratedFile | None) -> bool:
     if made is not None:
         return _is_made(path, made)
     return expected is not None and blob is not None and _is_same(path, blob, expected)
 
 
-def _is_made(path: Path, made: Made) -> bool:
+def _is_made(path: Path, made: GeneratedFile) -> bool:
     if path.is_symlink() or not path.is_file() or path.stat().st_size != made.size_bytes:
         return False
     with path.open("rb") as file:

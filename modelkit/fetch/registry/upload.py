@@ -58,13 +58,13 @@ class Uploads:
                 self.mounted.append(blob)
                 self.tell(blob.size_bytes)
                 return
-            told = _Told(self, session.offset)
+            progress = _SentBytes(self, session.offset)
             try:
-                self._send(blob, path, session, told)
+                self._send(blob, path, session, progress)
                 self._remember(blob, None)
                 return
             except Lost:
-                told.to(0)
+                progress.to(0)
                 session = None
                 self._remember(blob, None)
         raise FetchError(f"{self._registry.host} forgets the upload of {blob.digest.short} again and again")
@@ -100,32 +100,32 @@ class Uploads:
         known = self._remembered.upload(self._repository, blob.digest)
         return self._sessions.take_up(known, blob) if known else None
 
-    def _send(self, blob: Blob, path: Path, session: Session, told: "_Told") -> None:
+    def _send(self, blob: Blob, path: Path, session: Session, progress: "_SentBytes") -> None:
         """All chunks and the end. Raises Lost."""
         with path.open("rb", buffering=0) as file:
             body = None
             if session.offset == 0 and blob.size_bytes <= session.chunk_bytes:
-                body = _body(file.fileno(), 0, blob.size_bytes, told)
+                body = _body(file.fileno(), 0, blob.size_bytes, progress)
             else:
-                session = self._send_chunks(blob, file.fileno(), session, told)
+                session = self._send_chunks(blob, file.fileno(), session, progress)
             if not self._sessions.end(session, blob, body) and not self.has(blob):
                 raise Lost
-            told.to(blob.size_bytes)
+            progress.to(blob.size_bytes)
 
-    def _send_chunks(self, blob: Blob, file: int, session: Session, told: "_Told") -> Session:
+    def _send_chunks(self, blob: Blob, file: int, session: Session, progress: "_SentBytes") -> Session:
         failures = 0
         while session.offset < blob.size_bytes:
             before = session.offset
             count = min(session.chunk_bytes, blob.size_bytes - before)
             try:
                 session = self._sessions.chunk(
-                    session, blob, count, _body(file, before, before + count, told)
+                    session, blob, count, _body(file, before, before + count, progress)
                 )
             except Interrupted:
                 self._registry.pause(failures)
                 session = self._sessions.ask(session, blob)
             self._remember(blob, session)
-            told.to(session.offset)
+            progress.to(session.offset)
             failures = 0 if session.offset > before else failures + 1
             if failures >= self._registry.limits.attempts:
                 raise Interrupted(f"{self._registry.host} takes no more of the blob {blob.digest.short}")
@@ -146,8 +146,8 @@ class Uploads:
                 self._advance(count)
 
 
-class _Told:
-    """How much of one blob a bar has been told of."""
+class _SentBytes:
+    """How much of one blob is sent, as a bar shows it."""
 
     def __init__(self, uploads: Uploads, offset: int) -> None:
         self._uploads = uploads
@@ -159,17 +159,17 @@ class _Told:
         self._offset = offset
 
 
-def _body(file: int, start: int, stop: int, told: _Told) -> Callable[[], Iterator[bytes]]:
+def _body(file: int, start: int, stop: int, progress: _SentBytes) -> Callable[[], Iterator[bytes]]:
     """A part of the file, anew for each attempt to send it."""
-    return lambda: _pieces(file, start, stop, told)
+    return lambda: _pieces(file, start, stop, progress)
 
 
-def _pieces(file: int, start: int, stop: int, told: _Told) -> Iterator[bytes]:
-    told.to(start)
+def _pieces(file: int, start: int, stop: int, progress: _SentBytes) -> Iterator[bytes]:
+    progress.to(start)
     while start < stop:
         piece = os.pread(file, min(_PIECE_BYTES, stop - start), start)
         if not piece:
             raise FetchError("a blob of the store is shorter than it should be; `modelkit verify` says more")
         start += len(piece)
         yield piece
-        told.to(start, sent=True)
+        progress.to(start, sent=True)

@@ -14,8 +14,8 @@ _SAID = ("type", "index")  # members that others' shapes have, and that say noth
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the reader of a call tells as it goes."""
+class CallWriter:
+    """Where a call goes while it is read."""
 
     start: Callable[[str, str | None], None]
     """The name is known, and the id where the style has one. Raises NoCall where the name is none."""
@@ -26,8 +26,8 @@ class Told:
 class Objects:
     """The calls of one style."""
 
-    def __init__(self, form: JsonCall, told: Told) -> None:
-        self._form, self._told = form, told
+    def __init__(self, form: JsonCall, writer: CallWriter) -> None:
+        self._form, self._writer = form, writer
         self._names = {form.name, "name"}
         self._arguments = {form.arguments, "arguments", "parameters"}
         self._ids = {form.id} if form.id else set[str]()
@@ -52,9 +52,9 @@ class Objects:
 
     def _tell(self, name: str, reading: "_Reading") -> None:
         """All at once, with the arguments that came before the name."""
-        self._told.start(name, reading.id)
+        self._writer.start(name, reading.id)
         if held := "".join(reading.held):
-            self._told.write(held)
+            self._writer.write(held)
 
     def _keyed(self, feed: Feed) -> Waiting[None]:
         feed.take(1)
@@ -62,8 +62,8 @@ class Objects:
             raise NoCall
         name = yield from _text(feed)
         yield from _colon(feed)
-        self._told.start(name, None)
-        yield from _arguments(feed, self._told.write)
+        self._writer.start(name, None)
+        yield from _arguments(feed, self._writer.write)
         if (yield from feed.skip_blanks()) != "}":
             raise Broken if feed.at < len(feed.text) else Cut
         feed.take(1)
@@ -103,10 +103,10 @@ class Objects:
     def _arguments_of(self, feed: Feed, reading: "_Reading") -> Waiting[None]:
         """Told as they come where the name is known; kept until it is, else."""
         if reading.name is not None:
-            self._told.start(reading.name, reading.id)
+            self._writer.start(reading.name, reading.id)
             reading.started = True
         reading.done = True
-        yield from _arguments(feed, self._told.write if reading.started else reading.held.append)
+        yield from _arguments(feed, self._writer.write if reading.started else reading.held.append)
 
     def _fault(self, reading: "_Reading", char: str) -> Exception:
         if not char:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from modelkit.pack.adapters.exported import ExportedAdapter, as_it_is, folder_files
 from modelkit.pack.adapters.fused import unpacked
-from modelkit.pack.adapters.given import Given, as_it_is, folder_files
 from modelkit.pack.mlx_folder.shard import Plain
 from modelkit.pack.mlx_lm.limits import UNKNOWN
 from modelkit.pack.mlx_lm.names import INSIDE
@@ -41,9 +41,9 @@ _MISCOUNTED = (3, 5, 6)
 """Bits of packed matrices whose width its DoRA computes wrongly (32 // bits numbers in a word)."""
 
 
-def mlx_lm_files(given: Given) -> dict[str, bytes]:
+def mlx_lm_files(exported: ExportedAdapter) -> dict[str, bytes]:
     """Raises PlanError for what mlx-lm's form cannot say."""
-    pairs = _pairs(given)
+    pairs = _pairs(exported)
     rank = max((pair.down.shape[-1] for pair in pairs.values()), default=1)
     scale = max((pair.scale for pair in pairs.values()), key=abs, default=1.0) or 1.0
     tensors: dict[str, mx.array] = {}
@@ -51,58 +51,58 @@ def mlx_lm_files(given: Given) -> dict[str, bytes]:
         leaves = _leaves(pair, rank, pair.scale / scale)
         tensors |= {f"{name}.{leaf}": array for leaf, array in leaves.items()}
     dora = any(pair.magnitude is not None for pair in pairs.values())
-    count, keys = _where(pairs, len(given.described.layout))
+    count, keys = _where(pairs, len(exported.described.layout))
     config: dict[str, Any] = {
         "fine_tune_type": "dora" if dora else "lora",
         "lora_parameters": {"rank": rank, "scale": scale, "dropout": 0.0, "keys": keys},
-        "model": given.adapter.base,
+        "model": exported.adapter.base,
         "num_layers": count,
     }
     return folder_files(CONFIG, config, WEIGHTS, tensors)
 
 
-def _pairs(given: Given) -> "dict[str, LowRank]":
+def _pairs(exported: ExportedAdapter) -> "dict[str, LowRank]":
     """The pairs by the names of mlx-lm's modules."""
-    kind = given.origin.source.inventory.config.get("model_type")
+    kind = exported.origin.source.inventory.config.get("model_type")
     if kind in UNKNOWN:
-        given.refuse(f"is for a {kind}, which mlx-lm does not run")
-    for parameter in given.brought.rows:
-        given.refuse(f"has rows of {parameter} alone, which mlx-lm's form does not have")
-    for parameter in given.brought.whole:
-        given.refuse(
+        exported.refuse(f"is for a {kind}, which mlx-lm does not run")
+    for parameter in exported.brought.rows:
+        exported.refuse(f"has rows of {parameter} alone, which mlx-lm's form does not have")
+    for parameter in exported.brought.whole:
+        exported.refuse(
             f"replaces {parameter}, and mlx-lm's form has whole parameters only where it has no pairs"
         )
-    table = None if given.table is None else given.table.removesuffix(".weight")
-    for module, pair in given.brought.pairs.items():
-        _check(given, module, pair)
+    table = None if exported.table is None else exported.table.removesuffix(".weight")
+    for module, pair in exported.brought.pairs.items():
+        _check(exported, module, pair)
         if table is not None and module in (table, HEAD):
-            _check_tied(given, table)
-    names, beside = _names(given), None if table is None else HEAD
-    pairs = given.brought.pairs.items()
+            _check_tied(exported, table)
+    names, beside = _names(exported), None if table is None else HEAD
+    pairs = exported.brought.pairs.items()
     return {names[f"{module}.weight"]: pair for module, pair in pairs if module != beside}
 
 
-def _check(given: Given, module: str, pair: "LowRank") -> None:
-    kind, packed = given.kinds.get(module), given.origin.source.kind
+def _check(exported: ExportedAdapter, module: str, pair: "LowRank") -> None:
+    kind, packed = exported.kinds.get(module), exported.origin.source.kind
     if pair.bias is not None:
-        given.refuse(f"has a bias beside the pair of {module}, which mlx-lm's form does not have")
+        exported.refuse(f"has a bias beside the pair of {module}, which mlx-lm's form does not have")
     if kind in ("heads", "other"):
-        given.refuse(f"has a pair for {module}, which is not a matrix that mlx-lm gives pairs")
+        exported.refuse(f"has a pair for {module}, which is not a matrix that mlx-lm gives pairs")
     if pair.magnitude is None:
         return
     if kind == "table":
-        given.refuse(f"has a magnitude for the columns of {module}, where mlx-lm has them for rows")
+        exported.refuse(f"has a magnitude for the columns of {module}, where mlx-lm has them for rows")
     packing = packed.packed.get(module) if isinstance(packed, MlxWeights) else None
     if packing is not None and packing.bits in _MISCOUNTED:
-        given.refuse(
+        exported.refuse(
             f"is DoRA, and {module} is packed in {packing.bits} bits, whose width mlx-lm's DoRA miscounts",
             "PEFT's form (--form peft) goes with the unpacked model.",
         )
 
 
-def _check_tied(given: Given, table: str) -> None:
+def _check_tied(exported: ExportedAdapter, table: str) -> None:
     """mlx-lm asks one module for both: what is looked up in it, and the head."""
-    looked, head = given.brought.pairs.get(table), given.brought.pairs.get(HEAD)
+    looked, head = exported.brought.pairs.get(table), exported.brought.pairs.get(HEAD)
     same = looked is not None and head is not None
     if looked is not None and head is not None:
         import mlx.core as mx
@@ -112,44 +112,49 @@ def _check_tied(given: Given, table: str) -> None:
             one.shape == other.shape and mx.array_equal(one, other).item() for one, other in equal
         )
     if not same:
-        given.refuse("changes only one of head and embedding, or each otherwise, and in mlx-lm they are one")
+        exported.refuse(
+            "changes only one of head and embedding, or each otherwise, and in mlx-lm they are one"
+        )
 
 
-def _names(given: Given) -> dict[str, str]:
+def _names(exported: ExportedAdapter) -> dict[str, str]:
     """What mlx-lm calls the modules of the parameters that the adapter changes, by parameter."""
-    inventory = unpacked(given.origin.source)
+    inventory = unpacked(exported.origin.source)
     files = checkpoint_of(inventory.config)
     matrices = gather(inventory.tensors.values(), files, {})
     shapes = {matrix.name: matrix.shape for matrix in matrices}
-    known = given.ways(_with(inventory, shapes), apart=False)  # `_check_tied` has seen to it
+    known = exported.ways(_with(inventory, shapes), apart=False)  # `_check_tied` has seen to it
     stored = {place: name for name, way in known.of.items() for place in (int(way.parameter.flat[0]),)}
     wrapped, kind = text_block(inventory.config) is not None, inventory.config.get("model_type")
-    _check_form(given, set(stored.values()))
+    _check_form(exported, set(stored.values()))
     found: dict[str, str] = {}
     for place, parameter in enumerate(known.parameters):
         name = stored.get(place)
         if name is None or not name.endswith(".weight") or not as_it_is(known.of[name], place):
-            given.refuse(f"changes {parameter}, which mlx-lm's class of this model has otherwise")
+            exported.refuse(f"changes {parameter}, which mlx-lm's class of this model has otherwise")
         found[parameter] = _called(name, kind, wrapped=wrapped).removesuffix(".weight")
     return found
 
 
-def _check_form(given: Given, touched: set[str]) -> None:
+def _check_form(exported: ExportedAdapter, touched: set[str]) -> None:
     """The adapter is for the model as `export` lays it out. Where mlx-lm computes that only in its own form,
     what the adapter changes has to be the same there. touched: MLX's names of stored matrices.
     """
-    inventory = given.origin.source.inventory
+    inventory = exported.origin.source.inventory
     before = {name: Plain(tensor) for name, tensor in inventory.tensors.items()}
     made = rewritten(Sheet(inventory.config, {"": before}))
     after = made.sheet.files[""]
     same = after == before
-    fields = (given.table, *(one.get("tie_word_embeddings") for one in (inventory.config, made.sheet.config)))
-    retied = fields[0] in given.adapter.parameters and fields[1] != fields[2]
+    fields = (
+        exported.table,
+        *(one.get("tie_word_embeddings") for one in (inventory.config, made.sheet.config)),
+    )
+    retied = fields[0] in exported.adapter.parameters and fields[1] != fields[2]
     other = sorted(name for name in touched if not same and not isinstance(after.get(name), Plain))
     if other or retied:
-        given.refuse(
-            f"changes {other[0] if other else given.table}, which is otherwise in the form that mlx-lm needs "
-            f"of this model ({'; '.join(made.done)})",
+        exported.refuse(
+            f"changes {other[0] if other else exported.table}, which is otherwise in the form that mlx-lm "
+            f"needs of this model ({'; '.join(made.done)})",
             "`create --fuse-adapters` makes it part of the weights; export that with --form mlx-lm.",
         )
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+from modelkit.pack.adapters.exported import HEAD_WEIGHT, ExportedAdapter, as_it_is, folder_files
 from modelkit.pack.adapters.fused import unpacked
-from modelkit.pack.adapters.given import HEAD_WEIGHT, Given, as_it_is, folder_files
 from modelkit.pack.adapters.peft_names import called, in_transformers
 from modelkit.pack.adapters.repeated import told_for_every_use
 from modelkit.pack.planning.families import checkpoint_of
@@ -43,7 +43,7 @@ _WRITER = "0.19.1"
 
 
 @dataclass(slots=True)
-class _Told:
+class _PeftTensors:
     """What the adapter says, by names of transformers' tensors."""
 
     pairs: "dict[str, LowRank]" = field(default_factory=dict)
@@ -52,95 +52,95 @@ class _Told:
     tables: set[str] = field(default_factory=set[str])
 
 
-def peft_files(given: Given) -> dict[str, bytes]:
+def peft_files(exported: ExportedAdapter) -> dict[str, bytes]:
     """Raises PlanError for what PEFT's form cannot say."""
-    told = _told(given)
-    both = sorted(told.rows.keys() & told.pairs.keys())
+    peft = _peft_tensors(exported)
+    both = sorted(peft.rows.keys() & peft.pairs.keys())
     if both:
-        given.refuse(f"has a pair and rows of its own for {_module(both[0])}")
-    targets = {name: _target(name, told, given) for name in told.pairs}
-    for name in told.pairs:
-        pair = told.pairs[name]
+        exported.refuse(f"has a pair and rows of its own for {_module(both[0])}")
+    targets = {name: _target(name, peft, exported) for name in peft.pairs}
+    for name in peft.pairs:
+        pair = peft.pairs[name]
         if (pair.bias is not None or pair.magnitude is not None) and targets[name] == name:
-            given.refuse(f"has a bias or a magnitude for {name}, which is not a layer in transformers")
-    tensors = {PREFIX + _place(name, told): array for name, array in told.whole.items()}
-    for name, pair in told.pairs.items():
+            exported.refuse(f"has a bias or a magnitude for {name}, which is not a layer in transformers")
+    tensors = {PREFIX + _place(name, peft): array for name, array in peft.whole.items()}
+    for name, pair in peft.pairs.items():
         module = PREFIX + _owner(name, targets)
-        tensors |= {f"{module}.{leaf}": array for leaf, array in _leaves(name, pair, told, given).items()}
-    for name, rows in told.rows.items():
+        tensors |= {f"{module}.{leaf}": array for leaf, array in _leaves(name, pair, peft, exported).items()}
+    for name, rows in peft.rows.items():
         tensors[f"{PREFIX}{_module(name)}{TOKENS}"] = rows.values
-    return folder_files(CONFIG, _config(given, told, targets), WEIGHTS, tensors)
+    return folder_files(CONFIG, _config(exported, peft, targets), WEIGHTS, tensors)
 
 
-def _told(given: Given) -> _Told:
+def _peft_tensors(exported: ExportedAdapter) -> _PeftTensors:
     """Raises PlanError for what the checkpoint has otherwise."""
     from modelkit.pack.adapters.taken_back import Untold, pair_of, shared_places, whole_of
 
-    inventory = unpacked(given.origin.source)
-    shapes = in_transformers(inventory, writes=given.described.writes)
+    inventory = unpacked(exported.origin.source)
+    shapes = in_transformers(inventory, writes=exported.described.writes)
     some = next(iter(inventory.tensors.values()))
     made = {name: TensorInfo(name, "F32", shape, some.path, 0, 0) for name, shape in shapes.items()}
-    known = given.ways(replace(inventory, tensors=made), apart=True)
-    shared, told, brought = shared_places(known.of), _Told(), given.brought
+    known = exported.ways(replace(inventory, tensors=made), apart=True)
+    shared, peft, brought = shared_places(known.of), _PeftTensors(), exported.brought
     for name, way in known.of.items():
         try:
             pair = pair_of(way, shapes[name], known, brought, shared) if _is_matrix(name) else None
             whole = whole_of(way, shapes[name], known, brought)
         except Untold as untold:
-            given.refuse(f"changes {name}, which {untold}")
-        told.pairs |= {} if pair is None else {name: pair}
-        told.whole |= {} if whole is None else {name: whole}
+            exported.refuse(f"changes {name}, which {untold}")
+        peft.pairs |= {} if pair is None else {name: pair}
+        peft.whole |= {} if whole is None else {name: whole}
         place = int(way.parameter.max())
         parameter = known.parameters[place]
         if parameter in known.tables:
-            told.tables.add(name)
+            peft.tables.add(name)
         if parameter in brought.rows:
             if not as_it_is(way, place):
-                given.refuse(f"has rows of {name}, which transformers has otherwise")
-            told.rows[name] = brought.rows[parameter]
-    if given.table is not None:
-        _tell_head(given, told)
-    told.pairs = told_for_every_use(told.pairs, given.described)
-    told.whole = told_for_every_use(told.whole, given.described)
-    return told
+                exported.refuse(f"has rows of {name}, which transformers has otherwise")
+            peft.rows[name] = brought.rows[parameter]
+    if exported.table is not None:
+        _add_head(exported, peft)
+    peft.pairs = told_for_every_use(peft.pairs, exported.described)
+    peft.whole = told_for_every_use(peft.whole, exported.described)
+    return peft
 
 
-def _tell_head(given: Given, told: _Told) -> None:
+def _add_head(exported: ExportedAdapter, peft: _PeftTensors) -> None:
     """What is said of a head that is the embedding, too. Rows of the embedding hold for it in PEFT, unless it
     has some for other ids.
     """
-    brought, files = given.brought, _files(given)
-    wrapped = text_block(given.origin.source.inventory.config)
+    brought, files = exported.brought, _files(exported)
+    wrapped = text_block(exported.origin.source.inventory.config)
     name = called(HEAD_WEIGHT, files, files.inside if wrapped else None)
     module = HEAD_WEIGHT.removesuffix(".weight")
-    told.pairs |= {name: brought.pairs[module]} if module in brought.pairs else {}
-    told.whole |= {name: brought.whole[HEAD_WEIGHT]} if HEAD_WEIGHT in brought.whole else {}
-    table, head = (brought.rows.get(one) for one in (given.table or "", HEAD_WEIGHT))
+    peft.pairs |= {name: brought.pairs[module]} if module in brought.pairs else {}
+    peft.whole |= {name: brought.whole[HEAD_WEIGHT]} if HEAD_WEIGHT in brought.whole else {}
+    table, head = (brought.rows.get(one) for one in (exported.table or "", HEAD_WEIGHT))
     if head and not (table and table.ids.tolist() == head.ids.tolist()):
-        told.rows[name] = head
+        peft.rows[name] = head
 
 
-def _files(given: Given) -> Checkpoint:
-    return checkpoint_of(given.origin.source.inventory.config)
+def _files(exported: ExportedAdapter) -> Checkpoint:
+    return checkpoint_of(exported.origin.source.inventory.config)
 
 
 def _is_matrix(name: str) -> bool:
     return name.endswith(".weight") or is_stack(name) or name.rpartition(".")[2] in _INSIDE
 
 
-def _place(name: str, told: _Told) -> str:
+def _place(name: str, peft: _PeftTensors) -> str:
     """Where a whole parameter lies: a module that has a pair holds its own inside."""
     module, _, leaf = name.rpartition(".")
-    return f"{module}.base_layer.{leaf}" if f"{module}.weight" in told.pairs else name
+    return f"{module}.base_layer.{leaf}" if f"{module}.weight" in peft.pairs else name
 
 
-def _target(name: str, told: _Told, given: Given) -> str:
-    """What PEFT is told of a pair: a layer, or a parameter."""
+def _target(name: str, peft: _PeftTensors, exported: ExportedAdapter) -> str:
+    """What PEFT is to wrap for a pair: a layer, or a parameter."""
     module, _, leaf = name.rpartition(".")
-    if leaf != "weight" or told.pairs[name].down.ndim > 2:
+    if leaf != "weight" or peft.pairs[name].down.ndim > 2:
         return name
-    plain = all(pair.bias is None and pair.magnitude is None for pair in told.pairs.values())
-    mixed = "experts" in given.kinds.values() and not _files(given).singles
+    plain = all(pair.bias is None and pair.magnitude is None for pair in peft.pairs.values())
+    mixed = "experts" in exported.kinds.values() and not _files(exported).singles
     return name if plain and module.endswith((*_ROUTERS, *(_OF_EXPERTS if mixed else ()))) else module
 
 
@@ -153,33 +153,33 @@ def _owner(name: str, targets: Mapping[str, str]) -> str:
     return module + ".base_layer" * len(outside)
 
 
-def _config(given: Given, told: _Told, targets: Mapping[str, str]) -> dict[str, Any]:
-    pairs = {targets[name]: pair for name, pair in told.pairs.items()}
+def _config(exported: ExportedAdapter, peft: _PeftTensors, targets: Mapping[str, str]) -> dict[str, Any]:
+    pairs = {targets[name]: pair for name, pair in peft.pairs.items()}
     ranks = {name: pair.up.shape[-2] for name, pair in pairs.items()}
     alphas = {name: pair.scale * ranks[name] for name, pair in pairs.items()}
     rank, alpha = (Counter(of.values()).most_common(1)[0][0] if of else 1 for of in (ranks, alphas))
-    own = {_module(name) for name in told.pairs}
-    whole = {_module(name) for name in told.whole if name.endswith(".weight")} - own
-    biases = {_module(name) for name in told.whole if name.endswith(".bias")} - whole
+    own = {_module(name) for name in peft.pairs}
+    whole = {_module(name) for name in peft.whole if name.endswith(".weight")} - own
+    biases = {_module(name) for name in peft.whole if name.endswith(".bias")} - whole
     return {
         "peft_type": "LORA",
         "peft_version": _WRITER,
-        "task_type": "CAUSAL_LM" if given.described.writes else "FEATURE_EXTRACTION",
-        "base_model_name_or_path": given.adapter.base,
-        "target_modules": sorted(name for name in pairs if name not in told.pairs),
-        "target_parameters": sorted(name for name in pairs if name in told.pairs) or None,
+        "task_type": "CAUSAL_LM" if exported.described.writes else "FEATURE_EXTRACTION",
+        "base_model_name_or_path": exported.adapter.base,
+        "target_modules": sorted(name for name in pairs if name not in peft.pairs),
+        "target_parameters": sorted(name for name in pairs if name in peft.pairs) or None,
         "r": rank,
         "lora_alpha": _number(alpha),
         "rank_pattern": {name: its for name, its in sorted(ranks.items()) if its != rank},
         "alpha_pattern": {name: _number(its) for name, its in sorted(alphas.items()) if its != alpha},
         "lora_dropout": 0.0,
         "bias": "none" if not biases else "lora_only" if biases <= own else "all",
-        "lora_bias": any(pair.bias is not None for pair in told.pairs.values()),
-        "use_dora": any(pair.magnitude is not None for pair in told.pairs.values()),
+        "lora_bias": any(pair.bias is not None for pair in peft.pairs.values()),
+        "use_dora": any(pair.magnitude is not None for pair in peft.pairs.values()),
         "use_rslora": False,
         "fan_in_fan_out": False,
         "modules_to_save": sorted(whole) or None,
-        "trainable_token_indices": {_module(n): its.ids.tolist() for n, its in sorted(told.rows.items())}
+        "trainable_token_indices": {_module(n): its.ids.tolist() for n, its in sorted(peft.rows.items())}
         or None,
         "inference_mode": True,
     }
@@ -194,27 +194,29 @@ def _number(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-def _leaves(name: str, pair: "LowRank", told: _Told, given: Given) -> "Mapping[str, mx.array]":
+def _leaves(
+    name: str, pair: "LowRank", peft: _PeftTensors, exported: ExportedAdapter
+) -> "Mapping[str, mx.array]":
     """As PEFT calls and turns them: outputs first, of a table's two the ranks first and last."""
-    if name in told.tables:
+    if name in peft.tables:
         found = {"lora_embedding_A": pair.down.T, "lora_embedding_B": pair.up.T}
         last = {"lora_magnitude_vector": pair.magnitude}
     elif pair.down.ndim > 2:
-        return _of_stack(name, pair, given)
+        return _of_stack(name, pair, exported)
     else:
         found = {"lora_A.weight": pair.down.T, "lora_B.weight": pair.up.T}
         last = {"lora_magnitude_vector.weight": pair.magnitude, "lora_B.bias": pair.bias}
     return found | {leaf: array for leaf, array in last.items() if array is not None}
 
 
-def _of_stack(name: str, pair: "LowRank", given: Given) -> "Mapping[str, mx.array]":
+def _of_stack(name: str, pair: "LowRank", exported: ExportedAdapter) -> "Mapping[str, mx.array]":
     """PEFT takes a stack's third axis for its input, but of modules that say otherwise, as GPT-OSS's does and
     Llama 4's does not.
     """
     down, up = pair.down, pair.up
     experts, width, rank = down.shape
-    held = stack_layouts(given.described, name, (experts, up.shape[-1], width)) if is_stack(name) else ()
-    if held == (True,) and not _files(given).alternate:
+    held = stack_layouts(exported.described, name, (experts, up.shape[-1], width)) if is_stack(name) else ()
+    if held == (True,) and not _files(exported).alternate:
         down, up = up.swapaxes(-1, -2), down.swapaxes(-1, -2)
     return {
         "lora_A.weight": down.swapaxes(-1, -2).reshape(experts * rank, -1),

@@ -1,4 +1,4 @@
-"""Whose forms an adapter can be given out in (`given_out`)."""
+"""Whose forms an adapter can be exported in (`export`)."""
 
 from typing import Literal, get_args
 

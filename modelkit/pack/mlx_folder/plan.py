@@ -30,7 +30,7 @@ from modelkit.source.mlx_block import GGUF_MODE
 from modelkit.source.mlx_layout import MlxWeights
 from modelkit.source.shards import INDEX
 from modelkit.source.strict_json import read_json
-from modelkit.store.export import Made
+from modelkit.store.export import GeneratedFile
 from modelkit.store.package import Package
 from runtime.records import dataclass
 
@@ -79,7 +79,7 @@ class Kind:
 class FolderPlan:
     """What of a package is not laid out as it is."""
 
-    made: Mapping[str, Made] = field(default_factory=dict[str, Made])
+    made: Mapping[str, GeneratedFile] = field(default_factory=dict[str, GeneratedFile])
     """By path in the package."""
     kinds: tuple[Kind, ...] = ()
     """The largest first."""
@@ -106,7 +106,7 @@ def plan_folder(package: Package, form: FolderForm | None = None) -> FolderPlan:
     if not prefixes:
         return FolderPlan()
     opened = open_package(package)
-    made: dict[str, Made] = {}
+    made: dict[str, GeneratedFile] = {}
     matrices: list[Matrix] = []
     done: list[str] = []
     left: list[Limit] = []
@@ -141,7 +141,7 @@ def _is_kept(entry: object) -> bool:
 class _Part:
     """The model, or its draft."""
 
-    made: Mapping[str, Made]
+    made: Mapping[str, GeneratedFile]
     matrices: Sequence[Matrix]
     rewritten: tuple[str, ...] = ()
     limits: tuple[Limit, ...] = ()
@@ -172,7 +172,7 @@ def _part(source: Source, files: Mapping[str, Path], prefix: str, form: FolderFo
     }
     if not fresh and sheet.config == inventory.config:
         return _Part({}, [], done, left)
-    made: dict[str, Made] = {**fresh, CONFIG: _text(sheet.config)}
+    made: dict[str, GeneratedFile] = {**fresh, CONFIG: _text(sheet.config)}
     if prefix + INDEX in files:
         made[INDEX] = _text(_index(shards))
     return _Part(made, list(matrices.values()), done, left)

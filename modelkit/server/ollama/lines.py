@@ -16,7 +16,7 @@ from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Tex
 from modelkit.server.ask import Started
 from modelkit.server.faults import Fault, Refused
 from modelkit.server.frames import MARK, Frame, utf8_text
-from modelkit.server.logprobs import Spell, Tokens, Told, token
+from modelkit.server.logprobs import Spell, TextToken, Tokens, token
 from modelkit.server.ollama.wire import filled, line, moment, nanoseconds
 from modelkit.server.streaming import NDJSON, Wire
 from modelkit.server.trace import Trace
@@ -27,7 +27,7 @@ BROKEN_OFF = Fault("draining", "the answer was broken off by the server")
 
 
 @dataclass(slots=True)
-class _Said:
+class _Content:
     """What one line, or the whole answer, says."""
 
     thinking: str = ""
@@ -39,7 +39,7 @@ class _Said:
     def nothing(self) -> bool:
         return not (self.thinking or self.text or self.calls or self.logprobs)
 
-    def add(self, other: "_Said") -> None:
+    def add(self, other: "_Content") -> None:
         self.thinking += other.thinking
         self.text += other.text
         self.calls += other.calls
@@ -59,13 +59,13 @@ class Reader:
         self._broken: list[str] = []
         self._calls = 0
 
-    def read(self, event: Event | Finish) -> _Said:
+    def read(self, event: Event | Finish) -> _Content:
         """What it says."""
         match event:
             case Thinking():
-                return _Said(thinking=event.text)
+                return _Content(thinking=event.text)
             case Text():
-                return _Said(text=event.text, logprobs=self._told(event))
+                return _Content(text=event.text, logprobs=self._told(event))
             case CallStart():
                 self._start, self._written = event, ""
             case CallArguments():
@@ -75,25 +75,25 @@ class Reader:
             case Finish():
                 text = "" if event.answer.reason == "length" else "\n".join(self._broken)
                 rest = self._tokens.finish() if self._tokens is not None else ()
-                return _Said(text=text, logprobs=self._listed(rest))
-        return _Said()
+                return _Content(text=text, logprobs=self._listed(rest))
+        return _Content()
 
-    def _call(self, rest: str) -> _Said:
+    def _call(self, rest: str) -> _Content:
         start, self._start = self._start, None
         if start is None:
-            return _Said()
+            return _Content()
         arguments = arguments_of(self._written)
         if arguments is None:
             self._broken.append(f"{start.name}({self._written}{rest})")
-            return _Said()
+            return _Content()
         function = {"index": self._calls, "name": start.name, "arguments": arguments}
         self._calls += 1
-        return _Said(calls=[{"id": start.id, "function": function}])
+        return _Content(calls=[{"id": start.id, "function": function}])
 
     def _told(self, event: Text) -> list[dict[str, Any]]:
         return [] if self._tokens is None else self._listed(self._tokens.add(event.text, event.logprobs))
 
-    def _listed(self, tokens: Sequence[Told]) -> list[dict[str, Any]]:
+    def _listed(self, tokens: Sequence[TextToken]) -> list[dict[str, Any]]:
         return [] if self._spell is None else [token(one, self._spell) for one in tokens]
 
 
@@ -110,7 +110,7 @@ class Lines:
         self._model, self._logprobs, self._context = model, logprobs, context
         self._reader = Reader()
         self._started: Started | None = None
-        self._said = _Said()
+        self._said = _Content()
         self._answer: Generation | None = None
         self._frame: Frame | None = None
 
@@ -120,12 +120,12 @@ class Lines:
         return b""
 
     def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
-        written, said = b"", _Said()
+        written, said = b"", _Content()
         for event in events:
             more = self._reader.read(event)
             # One line says what was thought, then text, then calls: another order begins a new line.
             if (more.thinking and (said.text or said.calls)) or (more.text and said.calls):
-                written, said = written + self._line(said), _Said()
+                written, said = written + self._line(said), _Content()
             said.add(more)
             if isinstance(event, Finish):
                 return written + self._line(said) + self._last(event.answer)
@@ -148,21 +148,21 @@ class Lines:
             raise Refused(BROKEN_OFF)
         return self._complete(self._said, self._answer)
 
-    def _line(self, said: _Said) -> bytes:
+    def _line(self, said: _Content) -> bytes:
         if said.nothing:
             return b""
         if said.thinking or said.calls or said.logprobs:
             return line(_part(self._shape, self._model, said))
         if self._frame is None:  # nearly every line is a piece of text, so its frame is written once
-            self._frame = Frame(line(_part(self._shape, self._model, _Said(text=MARK), MARK)))
+            self._frame = Frame(line(_part(self._shape, self._model, _Content(text=MARK), MARK)))
         return self._frame.filled(utf8_text(moment(time())), utf8_text(said.text))
 
     def _last(self, answer: Generation) -> bytes:
         if answer.reason == "cancelled":
             return self.fail(BROKEN_OFF)
-        return line(self._complete(_Said(), answer))
+        return line(self._complete(_Content(), answer))
 
-    def _complete(self, said: _Said, answer: Generation) -> dict[str, Any]:
+    def _complete(self, said: _Content, answer: Generation) -> dict[str, Any]:
         started = self._started
         prompt = started.streams[0].begun.prompt_ids if started and self._context else ()
         trace = None if started is None else started.trace
@@ -171,15 +171,15 @@ class Lines:
 
 def wire(shape: Shape, model: str) -> Wire:
     """A line without content is the one sign of life that clients pass over: blank lines break them."""
-    return replace(NDJSON, heartbeat=line(_part(shape, model, _Said())))
+    return replace(NDJSON, heartbeat=line(_part(shape, model, _Content())))
 
 
 def empty(shape: Shape, model: str, reason: Literal["load", "unload"]) -> dict[str, Any]:
     """The answer to a request that only loads or unloads."""
-    return {**_part(shape, model, _Said()), "done": True, "done_reason": reason}
+    return {**_part(shape, model, _Content()), "done": True, "done_reason": reason}
 
 
-def _part(shape: Shape, model: str, said: _Said, created: str = "") -> dict[str, Any]:
+def _part(shape: Shape, model: str, said: _Content, created: str = "") -> dict[str, Any]:
     """created: a time; "" for this moment."""
     opening = {"model": model, "created_at": created or moment(time())}
     logprobs = filled({"logprobs": said.logprobs})
@@ -195,7 +195,7 @@ def _part(shape: Shape, model: str, said: _Said, created: str = "") -> dict[str,
 def _whole(
     shape: Shape,
     model: str,
-    said: _Said,
+    said: _Content,
     answer: Generation,
     trace: Trace | None,
     context: Sequence[int],

@@ -23,7 +23,7 @@ from modelkit.server.ollama.describing import running, show, tags
 from modelkit.server.ollama.reading import NAMES, read_model
 from modelkit.server.ollama.recipes import laid_out, read_create
 from modelkit.server.ollama.staging import Staging
-from modelkit.server.ollama.tasks import Telling, told
+from modelkit.server.ollama.tasks import TaskProgress, run_task
 from modelkit.server.replying import naming, read
 from modelkit.server.serving import apart, serving_of
 from modelkit.store import Name, Store
@@ -70,13 +70,13 @@ async def pull(request: Request) -> Response:
     body = await read_json(request)
     name, insecure, home = read_model(body), body.flag("insecure", default=False), _home(request)
 
-    def work(telling: Telling) -> None:
+    def work(progress: TaskProgress) -> None:
         from modelkit.pack import pulling
 
-        address = pulling.read_create(_address(name))
-        pulling.pull(address, Store(home), Access(insecure=insecure, listener=telling), name=_called(name))
+        address = pulling.read_pull_address(_address(name))
+        pulling.pull(address, Store(home), Access(insecure=insecure, listener=progress), name=_called(name))
 
-    response = await told(request, work, streamed=body.flag("stream", default=True))
+    response = await run_task(request, work, streamed=body.flag("stream", default=True))
     return with_ignored(response, body.unknown(_MOVING))
 
 
@@ -85,7 +85,7 @@ async def push(request: Request) -> Response:
     body = await read_json(request)
     name, insecure, home = read_model(body), body.flag("insecure", default=False), _home(request)
 
-    def work(telling: Telling) -> None:
+    def work(progress: TaskProgress) -> None:
         from modelkit.fetch.registry import push as registry
 
         Store(home).digest(name)
@@ -97,35 +97,35 @@ async def push(request: Request) -> Response:
                 "model",
             )
         there = registry.read_target(name)
-        registry.push(name, there, Store(home), Access(insecure=insecure, listener=telling))
+        registry.push(name, there, Store(home), Access(insecure=insecure, listener=progress))
 
-    response = await told(request, work, streamed=body.flag("stream", default=True))
+    response = await run_task(request, work, streamed=body.flag("stream", default=True))
     return with_ignored(response, body.unknown(_MOVING))
 
 
 async def create(request: Request) -> Response:
     wanted, home = await read(request, read_create), _home(request)
 
-    def work(telling: Telling) -> None:
+    def work(progress: TaskProgress) -> None:
         from modelkit.pack import pulling
         from modelkit.pack.build import build
 
         with laid_out(wanted, home) as recipe:
             store = Store(home)
-            access = pulling.bring(recipe, store, Access(listener=telling))
+            access = pulling.bring(recipe, store, Access(listener=progress))
             made = build(
                 recipe,
                 wanted.name,
                 store,
                 quantize=wanted.quantize,
                 quantize_draft=wanted.quantize_draft,
-                progress=telling,
+                progress=progress,
                 access=access,
             )
         for note in made.notes:
-            telling.say(note)
+            progress.say(note)
 
-    return naming(request, await told(request, work, streamed=wanted.stream), wanted.ignored)
+    return naming(request, await run_task(request, work, streamed=wanted.stream), wanted.ignored)
 
 
 async def blob(request: Request) -> Response:

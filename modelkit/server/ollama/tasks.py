@@ -21,7 +21,7 @@ from modelkit.server.faults import Fault, Refused, client_gone, refused
 from modelkit.server.ollama.wire import line
 from modelkit.server.serving import Job, serving_of, trace_of
 
-Work = Callable[["Telling"], None]
+Work = Callable[["TaskProgress"], None]
 Line = dict[str, Any]
 MOST_AT_ONCE = 4
 _EVERY_S = 0.1
@@ -29,7 +29,7 @@ _SUCCESS: Line = {"status": "success"}
 _running = threading.BoundedSemaphore(MOST_AT_ONCE)
 
 
-class Telling:
+class TaskProgress:
     """Hears of the work on its thread, and passes it on to the event loop. A Job of the server's state."""
 
     def __init__(self, emit: Callable[[Line], None]) -> None:
@@ -73,7 +73,7 @@ class Telling:
             raise Refused(self._fault)
 
 
-async def told(request: Request, work: Work, *, streamed: bool) -> Response:
+async def run_task(request: Request, work: Work, *, streamed: bool) -> Response:
     """Raises what went wrong before the first line, or where one answer is wanted, at all."""
     state = serving_of(request).state
     check_open(serving_of(request))
@@ -98,19 +98,19 @@ async def _lines(work: Work, jobs: set[Job]) -> AsyncGenerator[Line]:
         with suppress(RuntimeError):  # the loop has ended before the work has
             loop.call_soon_threadsafe(queue.put_nowait, one)
 
-    telling = Telling(put)
-    jobs.add(telling)
+    progress = TaskProgress(put)
+    jobs.add(progress)
 
     def run() -> None:
         try:
-            work(telling)
+            work(progress)
             put(None)
         except BaseException as error:  # noqa: BLE001 -- told to the client, whatever it is
             put(error)
         finally:
             _running.release()
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(jobs.discard, telling)
+                loop.call_soon_threadsafe(jobs.discard, progress)
 
     threading.Thread(target=run, name="modelkit-task", daemon=True).start()
     try:
@@ -120,7 +120,7 @@ async def _lines(work: Work, jobs: set[Job]) -> AsyncGenerator[Line]:
             yield one
         yield _SUCCESS
     finally:
-        telling.stop(client_gone().fault)
+        progress.stop(client_gone().fault)
 
 
 async def _written(request: Request, first: Line, lines: AsyncGenerator[Line]) -> AsyncIterator[bytes]:

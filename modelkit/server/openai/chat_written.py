@@ -14,7 +14,7 @@ from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Tex
 from modelkit.server.ask import Started
 from modelkit.server.faults import Fault
 from modelkit.server.frames import MARK, Frame, ascii_text
-from modelkit.server.logprobs import Spell, Tokens, Told, token
+from modelkit.server.logprobs import Spell, TextToken, Tokens, token
 from modelkit.server.openai.begun import head_of, read_so_far, whole_answer
 from modelkit.server.openai.chat_request import Style
 from modelkit.server.openai.errors import error_event
@@ -116,7 +116,7 @@ class Choice:
     def _told(self, event: Text) -> dict[str, Any] | None:
         return self._listed(self._tokens.add(event.text, event.logprobs))
 
-    def _listed(self, tokens: Sequence[Told]) -> dict[str, Any] | None:
+    def _listed(self, tokens: Sequence[TextToken]) -> dict[str, Any] | None:
         told = [token(one, self._spell) for one in tokens]
         self._logprobs += told
         return {"content": told, "refusal": None} if told else None

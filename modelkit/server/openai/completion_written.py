@@ -9,7 +9,7 @@ from modelkit.output.events import Event, Text, Thinking
 from modelkit.server.ask import Started
 from modelkit.server.faults import Fault
 from modelkit.server.frames import MARK, Frame, ascii_text
-from modelkit.server.logprobs import Spell, Tokens, Told, readable
+from modelkit.server.logprobs import Spell, TextToken, Tokens, readable
 from modelkit.server.openai.begun import head_of, read_so_far, whole_answer
 from modelkit.server.openai.completion_request import CompletionRequest
 from modelkit.server.openai.errors import error_event
@@ -28,7 +28,7 @@ class Lists:
     top_logprobs: list[dict[str, float] | None] = field(default_factory=list)
     text_offset: list[int] = field(default_factory=list)
 
-    def add(self, told: Told, offset: int, spell: Spell, *, known: bool = True) -> None:
+    def add(self, told: TextToken, offset: int, spell: Spell, *, known: bool = True) -> None:
         """offset: characters in front of it. known: does it have a log-probability?"""
         own = told.logprob
         self.tokens.append(readable(told.data))
@@ -90,7 +90,7 @@ class Choice:
     def reason(self) -> str:
         return "length" if self.answer is None or self.answer.reason == "length" else "stop"
 
-    def _listed(self, told: Sequence[Told]) -> Lists:
+    def _listed(self, told: Sequence[TextToken]) -> Lists:
         new = Lists()
         for one in told:
             new.add(one, self.chars + one.start, self._spell)

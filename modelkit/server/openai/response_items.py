@@ -25,13 +25,13 @@ SEAL = "modelkit:"
 servers have sealed.
 """
 
-Said = list[dict[str, Any]]
+Events = list[dict[str, Any]]
 """Events without their sequence numbers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """How items are told."""
+class ItemOptions:
+    """How items are written."""
 
     summary: bool = False
     """Thinking comes as a summary, which clients show; else as its raw text."""
@@ -52,20 +52,20 @@ class _Open:
     input: Input = field(default_factory=Input)
     """Of a custom tool's call."""
     texts: list[str] = field(default_factory=list)
-    logprobs: Said = field(default_factory=list)
+    logprobs: Events = field(default_factory=list)
 
 
 class Items:
     """Events in, events of OpenAI's out; `done` has the items that are whole."""
 
-    def __init__(self, telling: Telling, spell: Spell) -> None:
+    def __init__(self, options: ItemOptions, spell: Spell) -> None:
         self.done: list[dict[str, Any]] = []
         self.thinking_tokens = 0
-        self._telling, self._spell, self._tokens = telling, spell, Tokens(spell)
+        self._options, self._spell, self._tokens = options, spell, Tokens(spell)
         self._open: _Open | None = None
-        self._early: Said = []  # log-probabilities of tokens before the first whole character
+        self._early: Events = []  # log-probabilities of tokens before the first whole character
 
-    def add(self, event: Event) -> Said:
+    def add(self, event: Event) -> Events:
         match event:
             case Text():
                 return self._text(event)
@@ -87,7 +87,7 @@ class Items:
                 told = self._delta(event.rest) if broken and event.rest else []
                 return [*told, *self.close(status)]
 
-    def close(self, status: str = "completed") -> Said:
+    def close(self, status: str = "completed") -> Events:
         """The open item is whole, or as whole as it gets."""
         item = self._open
         if item is None:
@@ -100,12 +100,12 @@ class Items:
         done = {"type": "response.output_item.done", "output_index": item.place, "item": written}
         return [*said, *self._closing(item), done]
 
-    def finish(self, status: str) -> Said:
+    def finish(self, status: str) -> Events:
         """The answer has ended. One with nothing in it is a message without text."""
         said = [] if self.done or self._open else self._turn("message", "msg_")
         return said + self.close(status)
 
-    def _arguments(self, written: str) -> Said:
+    def _arguments(self, written: str) -> Events:
         custom = self._open is not None and self._open.kind == "custom_tool_call"
         text = self._open.input.add(written) if custom and self._open else written
         return self._delta(text) if text else []
@@ -117,9 +117,9 @@ class Items:
             return "incomplete" if item is None or not item.input.whole else "completed"
         return "incomplete" if arguments_of("".join(item.texts)) is None else "completed"
 
-    def _text(self, event: Text) -> Said:
-        told: Said = []
-        if self._telling.logprobs:
+    def _text(self, event: Text) -> Events:
+        told: Events = []
+        if self._options.logprobs:
             told = [token(one, self._spell) for one in self._tokens.add(event.text, event.logprobs)]
         if not event.text:
             self._early += told
@@ -127,7 +127,7 @@ class Items:
         told, self._early = [*self._early, *told], []
         return [*self._turn("message", "msg_"), *self._delta(event.text, told)]
 
-    def _turn(self, kind: str, prefix: str, call: CallStart | None = None) -> Said:
+    def _turn(self, kind: str, prefix: str, call: CallStart | None = None) -> Events:
         """An item of this kind is open afterwards."""
         if self._open is not None and self._open.kind == kind and call is None:
             return []
@@ -139,7 +139,7 @@ class Items:
             said.append({**self._at(item), "type": self._names(item)[0], "part": self._part(item, "")})
         return said
 
-    def _delta(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> Said:
+    def _delta(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> Events:
         item = self._open
         assert item is not None, "text came for no item"
         item.texts.append(text)
@@ -149,7 +149,7 @@ class Items:
             said["logprobs"] = list(logprobs)
         return [said]
 
-    def _closing(self, item: _Open) -> Said:
+    def _closing(self, item: _Open) -> Events:
         at, text, names = self._at(item), "".join(item.texts), self._names(item)
         if item.call is not None:
             if item.kind == "custom_tool_call":
@@ -165,7 +165,7 @@ class Items:
         place = {"item_id": item.id, "output_index": item.place}
         if item.call is not None:
             return place
-        summary = item.kind == "reasoning" and self._telling.summary
+        summary = item.kind == "reasoning" and self._options.summary
         return {**place, "summary_index" if summary else "content_index": 0}
 
     def _names(self, item: _Open) -> tuple[str, ...]:
@@ -173,20 +173,20 @@ class Items:
             custom = item.kind == "custom_tool_call"
             kind = f"response.{item.kind}_{'input' if custom else 'arguments'}"
             return "", f"{kind}.delta", f"{kind}.done"
-        if item.kind == "reasoning" and self._telling.summary:
+        if item.kind == "reasoning" and self._options.summary:
             kind = "response.reasoning_summary"
             return f"{kind}_part.added", f"{kind}_text.delta", f"{kind}_text.done", f"{kind}_part.done"
         kind, part = "output" if item.kind == "message" else "reasoning", "response.content_part"
         return f"{part}.added", f"response.{kind}_text.delta", f"response.{kind}_text.done", f"{part}.done"
 
     def _guise(self, call: CallStart) -> Guise:
-        return guise_of(self._telling.guises, call.name)
+        return guise_of(self._options.guises, call.name)
 
     def _part(self, item: _Open, text: str) -> dict[str, Any]:
         if item.kind == "message":
             logprobs = item.logprobs if text else []
             return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
-        return {"type": "summary_text" if self._telling.summary else "reasoning_text", "text": text}
+        return {"type": "summary_text" if self._options.summary else "reasoning_text", "text": text}
 
     def _item(self, item: _Open, status: str, *, begun: bool = True) -> dict[str, Any]:
         """begun: with what it holds."""
@@ -197,7 +197,7 @@ class Items:
         parts = [self._part(item, text)] if begun else []
         if item.kind == "message":
             return {**named, "role": "assistant", "content": parts}
-        sealed = {"encrypted_content": SEAL + text} if self._telling.encrypted and begun else {}
-        if self._telling.summary:
+        sealed = {"encrypted_content": SEAL + text} if self._options.encrypted and begun else {}
+        if self._options.summary:
             return {**named, "summary": parts, **sealed}
         return {**named, "summary": [], "content": parts, **sealed}

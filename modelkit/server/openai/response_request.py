@@ -18,7 +18,7 @@ from modelkit.server.models.turns import Priority
 from modelkit.server.openai import forms, sampling, thinking, tools
 from modelkit.server.openai.input_items import ADDED, Turns, read_items
 from modelkit.server.openai.listed_items import with_ids
-from modelkit.server.openai.response_items import Telling
+from modelkit.server.openai.response_items import ItemOptions
 from modelkit.server.openai.stored import Items, Kept
 from modelkit.server.openai.updates import updates_in
 from runtime.records import dataclass
@@ -75,7 +75,7 @@ class ResponseRequest:
     """May a later request go on from this one?"""
     background: bool
     """It is made whether somebody waits for it or not."""
-    telling: Telling
+    written: ItemOptions
     echo: dict[str, Any]
     """What the answer's object says again of the request."""
     keep_alive: float | None
@@ -121,7 +121,7 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
         stream=body.flag("stream", default=False),
         store=body.flag("store", default=True),
         background=_background(body),
-        telling=Telling(_summarized(body), _SEALED in include, _LOGPROBS in include, offered.guises),
+        written=ItemOptions(_summarized(body), _SEALED in include, _LOGPROBS in include, offered.guises),
         echo=updates.said_again(body, _echo(body, listed)),
         keep_alive=sampling.read_kept(body),
         priority=sampling.read_priority(body),

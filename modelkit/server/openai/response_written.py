@@ -11,7 +11,7 @@ from modelkit.output.events import Event
 from modelkit.server.ask import Started
 from modelkit.server.faults import Fault
 from modelkit.server.openai.begun import whole_answer
-from modelkit.server.openai.response_items import Items, Said
+from modelkit.server.openai.response_items import Events, Items
 from modelkit.server.openai.response_request import ResponseRequest
 from modelkit.server.openai.stored import Items as Input
 from modelkit.server.openai.usage import response_usage
@@ -48,16 +48,16 @@ class ResponseStream:
 
     def begin(self, started: Started) -> bytes:
         self._head = replace(self._head, model=self._head.model or started.model.name)
-        self._items = Items(self._asked.telling, started.model.token_bytes)
+        self._items = Items(self._asked.written, started.model.token_bytes)
         return self._created() + self._life("in_progress", "in_progress")
 
     def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
         return b"".join(self._said(one) for one in self.take(row, events))
 
-    def take(self, row: int, events: Sequence[Event | Finish]) -> Said:
+    def take(self, row: int, events: Sequence[Event | Finish]) -> Events:
         """What there is to say of these events. Raises Refused where the server has ended the answer."""
         assert self._items is not None, "nothing has begun"
-        said = Said()
+        said = Events()
         for event in events:
             if not isinstance(event, Finish):
                 said += self._items.add(event)

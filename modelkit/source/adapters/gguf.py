@@ -13,7 +13,7 @@ from typing import Any
 
 from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
-from modelkit.source.adapters.value import AdapterSource, Factor, Made, Pair, check_pair, refuse
+from modelkit.source.adapters.value import AdapterSource, Factor, GgufOrigin, Pair, check_pair, refuse
 from modelkit.source.gguf.architectures import Origin, halves, read_adapter
 from modelkit.source.gguf.architectures.changes import Turned
 from modelkit.source.gguf.architectures.moves import meant_shape
@@ -95,7 +95,7 @@ def _pair(origin: Origin, tensors: Mapping[str, TensorInfo], alpha: float) -> Pa
         right,
         scale,
         table=first == EMBEDDING,
-        made=Made(
+        made=GgufOrigin(
             origin, {name: (_factor(tensors, name, 0), _factor(tensors, name, 1)) for name in origin.tensors}
         ),
     )

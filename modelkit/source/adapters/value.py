@@ -30,7 +30,7 @@ class Factor:
     rank_last: bool = False
     """Of those, [R, r · E]."""
     meant: tuple[int, ...] = ()
-    """Its shape where it is made of several tensors (`Made`), of which `tensor` is one."""
+    """Its shape where it is made of several tensors (`GgufOrigin`), of which `tensor` is one."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -46,7 +46,7 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class GgufOrigin:
     """How a pair is made of those of a GGUF file."""
 
     origin: Origin
@@ -76,7 +76,7 @@ class Pair:
     """Is it said of a parameter, whatever module has it? Then a table's pair is like a layer's."""
     either_way: bool = False
     """May it be meant for the transpose of the matrix? Some versions of PEFT do so for stacks."""
-    made: Made | None = None
+    made: GgufOrigin | None = None
     """None: of `left` and `right` alone."""
     others: "tuple[Pair, ...]" = ()
     """What it may be instead, of other matrices, ranks and scales: the base's shapes alone tell."""

@@ -11,7 +11,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import ModelkitError
-from tests.modelkit.pack.adapters.test_given_out import package
+from tests.modelkit.pack.adapters.test_export import package
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import write_checkpoint
 from tests.support.parity import Reference

@@ -8,8 +8,8 @@ them in. Refused by name is what a form has no word for, and for mlx-lm what its
 """
 
 from modelkit.errors import ModelkitError, PlanError
+from modelkit.pack.adapters.exported import HINT, ExportedAdapter
 from modelkit.pack.adapters.forms import AdapterForm
-from modelkit.pack.adapters.given import HINT, Given
 from modelkit.pack.adapters.place import kinds_of
 from modelkit.pack.sources import open_package
 from modelkit.store.package import Package
@@ -24,25 +24,25 @@ def adapter_files(package: Package, name: str, form: AdapterForm = "peft") -> di
         have = ", ".join(origin.adapters) or "none"
         raise ModelkitError(f"{package.name} has no adapter {name!r:.80}; there is {have}")
     described = describe(origin.source.inventory.config)
-    given = Given(adapter, adapter.load(), origin, described, kinds_of(described))
-    _check(given)
+    exported = ExportedAdapter(adapter, adapter.load(), origin, described, kinds_of(described))
+    _check(exported)
     if form == "peft":
         from modelkit.pack.adapters.as_peft import peft_files
 
-        return peft_files(given)
+        return peft_files(exported)
     from modelkit.pack.adapters.as_mlx_lm import mlx_lm_files
 
-    return mlx_lm_files(given)
+    return mlx_lm_files(exported)
 
 
-def _check(given: Given) -> None:
+def _check(exported: ExportedAdapter) -> None:
     """What neither form can say."""
-    pairs = given.brought.pairs.values()
+    pairs = exported.brought.pairs.values()
     for what, having in (
         ("a magnitude", [pair.magnitude is not None for pair in pairs]),
         ("a bias", [pair.bias is not None for pair in pairs]),
     ):
         if any(having) and not all(having):
             raise PlanError(
-                f"some pairs of adapter {given.adapter.name} have {what}, and some none", hint=HINT
+                f"some pairs of adapter {exported.adapter.name} have {what}, and some none", hint=HINT
             )

@@ -1,4 +1,4 @@
-"""What an adapter is given out from, whichever form it gets, and the files that every form has."""
+"""What an adapter is exported from, whichever form it gets, and the files that every form has."""
 
 import json
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ HINT = "`create --fuse-adapters` makes it part of the weights, which export take
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """An adapter that is to be given out, and its base."""
+class ExportedAdapter:
+    """An adapter on its way to another form, and its base."""
 
     adapter: StoredAdapter
     brought: "LowRanks"
