@@ -71,3 +71,9 @@ def created(modelkit: Callable[..., Result], modelfile: Callable[..., Path]) -> 
         assert result.exit_code == 0, result.output
 
     return create
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest) -> Callable[..., Result]:
+    """The same, for files that import modelkit."""
+    return request.getfixturevalue("modelkit")

@@ -43,3 +43,12 @@ def blobs_named(store: Store) -> set[str]:
         package = store.resolve(package.name)
         found |= {package.digest.hex} | {blob.digest.hex for blob in package.manifest.blobs}
     return found
+
+
+def damage(path: Path, data: bytes) -> None:
+    path.chmod(0o600)
+    path.write_bytes(data)
+
+
+def names(store: Store) -> list[str]:
+    return [str(package.name) for package in store.packages()]

@@ -113,11 +113,6 @@ def test_an_error_after_a_sign_of_life_is_a_line(slow: str) -> None:
         list(client.generate("none", prompt="Hi", stream=True))
 
 
-@pytest.fixture
-def client(ollamas: ollama.Client) -> ollama.Client:
-    return ollamas
-
-
 def test_a_chat_is_answered(client: ollama.Client) -> None:
     answer = client.chat("tiny", messages=HELLO, options=SHORT)
     assert answer.done

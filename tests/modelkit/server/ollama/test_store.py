@@ -1,56 +1,20 @@
 """Ollama's routes about packages, through its official client, on a store of a tiny model."""
 
 import hashlib
-import json
-import os
-import threading
-import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import ollama
 import pytest
 
-import modelkit
-from modelkit.errors import ModelkitError, StoreError
+from modelkit.errors import ModelkitError
 from modelkit.server.http.own_headers import IGNORED
-from modelkit.server.limits import Limits
-from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import StoredModels
-from modelkit.server.ollama import describing, tasks
+from modelkit.server.ollama import describing
 from modelkit.server.ollama.recipes import _fit  # pyright: ignore[reportPrivateUsage] -- paths of strangers
-from modelkit.server.ollama.staging import Staging
-from modelkit.server.serving import Serving
-from modelkit.settings import Settings
 from modelkit.store import Package, Store
-from tests.support.live_server import connect, raw_request, running
-from tests.support.served import Quiet, served
-from tests.support.tiny import TEMPLATE, write_model
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("store")
-    write_model(folder / "model", template=TEMPLATE)
-    lines = "FROM ./model", "SYSTEM Be brief.", "PARAMETER top_k 7", "PARAMETER stop </s>"
-    (folder / "Modelfile").write_text("\n".join(lines))
-    modelkit.create(folder / "Modelfile", name="amy/story:q4", home=folder / "home")
-    return folder / "home"
-
-
-@pytest.fixture(scope="module")
-def address(home: Path) -> Iterator[str]:
-    with served(StoredModels(Settings(home)), home) as url:
-        yield url
-
-
-@pytest.fixture
-def client(ollamas: ollama.Client) -> ollama.Client:
-    return ollamas
+from tests.support.tiny import TEMPLATE
 
 
 def names(home: Path) -> set[str]:
@@ -267,78 +231,6 @@ def test_a_field_that_nobody_knows_is_named(address: str) -> None:
         assert (answer.status_code, answer.headers[IGNORED]) == (200, "surely_unknown, systen"), path
 
 
-def test_blobs_are_what_they_say(address: str, home: Path) -> None:
-    data = b"x" * 100_000
-    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    assert httpx.head(f"{address}/api/blobs/{digest}").status_code == 404
-    wrong = httpx.post(f"{address}/api/blobs/{digest}", content=data + b"y")
-    assert (wrong.status_code, "digest mismatch" in wrong.json()["error"]) == (400, True)
-    assert httpx.head(f"{address}/api/blobs/{digest}").status_code == 404
-    assert httpx.post(f"{address}/api/blobs/{digest}", content=data).status_code == 201
-    assert httpx.post(f"{address}/api/blobs/{digest}", content=data).status_code == 200
-    assert httpx.head(f"{address}/api/blobs/{digest}").status_code == 200
-    assert httpx.post(f"{address}/api/blobs/sha256:..", content=b"").status_code in (400, 404)
-    assert not list((home / "staging").glob("part-*"))
-
-
-def test_a_disk_that_takes_nothing_is_told_in_words(home: Path, tmp_path: Path) -> None:
-    """The folder for files cannot be made, as on a disk that is read only."""
-    (tmp_path / "staging").write_text("in the way")
-    with served(StoredModels(Settings(tmp_path)), tmp_path) as url:
-        digest = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
-        answers = [
-            httpx.post(f"{url}/api/blobs/{digest}", content=b"abc"),
-            httpx.post(f"{url}/api/create", json={"model": "new", "from": "amy/story:q4"}),
-        ]
-    assert [answer.status_code for answer in answers] == [500, 500]
-    assert all("staging: file exists" in answer.json()["error"] for answer in answers)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
-def test_a_full_disk_is_told_by_the_last_bytes_of_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is written is not on the disk before the file is closed, and closing it again fails again."""
-    monkeypatch.setattr("modelkit.server.ollama.staging.require_space", lambda *_: None)
-    incoming = Staging(tmp_path).begin(f"sha256:{hashlib.sha256(b'abc').hexdigest()}", 3)
-    incoming.write(b"abc")
-    os.dup2(full := os.open("/dev/full", os.O_WRONLY), incoming._file.fileno())  # pyright: ignore[reportPrivateUsage]
-    os.close(full)
-    with pytest.raises(StoreError, match="no space left"):
-        incoming.finish()
-    incoming.close()
-    assert not list((tmp_path / "staging").iterdir())
-
-
-def test_what_a_file_holds_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its name says which bytes it has, and nobody looks again: a power cut must not leave others there."""
-    held: list[bytes] = []
-
-    def synced(_: int) -> None:
-        held.extend(path.read_bytes() for path in (tmp_path / "staging").iterdir())
-
-    monkeypatch.setattr("modelkit.server.ollama.staging.require_space", lambda *_: None)
-    monkeypatch.setattr("modelkit.server.ollama.staging.sync", synced)
-    digest = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
-    incoming = Staging(tmp_path).begin(digest, 3)
-    incoming.write(b"abc")
-    assert Staging(tmp_path).find(digest) is None
-    incoming.finish()
-    assert held == [b"abc"]
-    assert Staging(tmp_path).find(digest)
-
-
-def test_a_package_is_made_while_another_ones_files_go(
-    client: ollama.Client, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there = Path.iterdir
-    monkeypatch.setattr(Path, "iterdir", lambda self: iter([*there(self), self / "use-that-has-gone"]))
-    assert client.create("beside", from_="amy/story:q4").status == "success"
-    client.delete("beside")
-
-
 @pytest.mark.parametrize(
     ("body", "text"),
     [
@@ -392,121 +284,6 @@ def test_files_that_cannot_lie_beside_each_other_are_refused(
 def test_a_path_that_leaves_its_folder_is_no_path(name: str) -> None:
     assert not _fit(name)
     assert _fit("a/b.json")
-
-
-def test_a_pull_tells_how_far_it_is(
-    address: str, monkeypatch: pytest.MonkeyPatch, client: ollama.Client
-) -> None:
-    from modelkit.pack import pulling
-
-    asked: list[tuple[str, str | None]] = []
-
-    def pull(found: Any, store: Any, access: Any, name: Any) -> None:
-        asked.append((str(found), name and name.short))
-        access.listener.say("8 B of 8 B to fetch")
-        access.listener.begin("fetch story", 8)
-        access.listener.advance(8)
-        access.listener.finish()
-
-    monkeypatch.setattr(pulling, "pull", pull)
-    lines = list(client.pull("story", stream=True))
-    assert lines[0].status == "8 B of 8 B to fetch"
-    assert (lines[-2].completed, lines[-2].total) == (8, 8)
-    assert str(lines[-2].digest).startswith("sha256:")
-    assert lines[-1].status == "success"
-    for name in ("hf.co/Org/Name:Q4_K_M", "registry.example.org/amy/story:q4", "ollama.com/amy/x", "amy/x"):
-        assert client.pull(name).status == "success"
-    assert asked == [  # what is asked for afterwards is what was pulled
-        ("ollama.com/library/story", "story:latest"),
-        ("hf.co/Org/Name:Q4_K_M", "hf.co/org/name:q4_k_m"),
-        ("oci://registry.example.org/amy/story:q4", "registry.example.org/amy/story:q4"),
-        ("ollama.com/amy/x", "amy/x:latest"),
-        ("ollama.com/amy/x", "amy/x:latest"),
-    ]
-
-
-def test_a_client_that_leaves_stops_the_work(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from modelkit.pack import pulling
-
-    began, ended = threading.Event(), threading.Event()
-
-    def pull(found: Any, store: Any, access: Any, name: Any) -> None:
-        try:
-            access.listener.begin("fetch story", 10**9)
-            began.set()
-            while True:
-                access.listener.advance(1)
-                time.sleep(0.005)
-        finally:
-            ended.set()
-
-    monkeypatch.setattr(pulling, "pull", pull)
-    for stream in (True, False):
-        began.clear()
-        ended.clear()
-        body = json.dumps({"model": "s", "stream": stream}).encode()
-        with connect(urlsplit(address).port or 0) as client:
-            client.sendall(raw_request("/api/pull", body))
-            assert began.wait(20)
-        assert ended.wait(20)
-
-
-def test_a_server_that_ends_stops_the_work(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from modelkit.pack import pulling
-
-    half = tmp_path / "half"
-
-    def pull(found: Any, store: Any, access: Any, name: Any) -> None:
-        half.touch()
-        try:
-            access.listener.begin("fetch story", 10**9)
-            while True:
-                access.listener.advance(1)
-                time.sleep(0.005)
-        finally:
-            time.sleep(0.2)  # as tidying up may take
-            half.unlink()
-
-    monkeypatch.setattr(pulling, "pull", pull)
-    serving = Serving(Pool(StoredModels(Settings(home))), Settings(home), Limits(grace_s=0.1), log=Quiet())
-    with (
-        running(serving) as here,
-        httpx.stream("POST", f"{here.url}/api/pull", json={"model": "s"}) as answer,
-    ):
-        lines = answer.iter_lines()
-        assert "completed" in next(lines)
-        here.stop()
-        assert "the server was stopped" in json.loads([*lines][-1])["error"]
-    assert not half.exists()
-    assert not serving.state.jobs
-
-
-def test_only_some_works_run_at_once(address: str) -> None:
-    held = [tasks._running.acquire(timeout=20) for _ in range(tasks.MOST_AT_ONCE)]  # pyright: ignore
-    try:
-        answer = httpx.post(f"{address}/api/pull", json={"model": "story"})
-    finally:
-        for _ in filter(None, held):
-            tasks._running.release()  # pyright: ignore
-    assert answer.status_code == 503
-
-
-def test_an_error_in_the_middle_is_a_line(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from modelkit.errors import FetchError
-    from modelkit.pack import pulling
-
-    def pull(found: Any, store: Any, access: Any, name: Any) -> None:
-        access.listener.say("going")
-        raise FetchError("the line is cut")
-
-    monkeypatch.setattr(pulling, "pull", pull)
-    answer = httpx.post(f"{address}/api/pull", json={"model": "story"})
-    assert [json.loads(one) for one in answer.text.splitlines()] == [
-        {"status": "going"},
-        {"error": "the line is cut"},
-    ]
 
 
 def test_the_version_is_three_numbers(address: str) -> None:

@@ -12,14 +12,11 @@ import ollama
 import pytest
 
 import modelkit
-from modelkit.server.models.stored import StoredModels
 from modelkit.server.ollama.recipes import _adapters  # pyright: ignore[reportPrivateUsage]
-from modelkit.settings import Settings
 from modelkit.showing.facts import facts_of
 from modelkit.store import Store
 from tests.support.fake_registry import Auth, FakeRegistry
 from tests.support.peft_folders import gguf_case, write_peft
-from tests.support.served import served
 from tests.support.tiny import CONFIG, TEMPLATE, llama_shapes, write_model
 
 ASK = {"model": "", "prompt": "Once", "stream": False, "options": {"temperature": 0, "num_predict": 12}}
@@ -33,17 +30,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     modelkit.create(folder / "Modelfile", name="story", home=folder / "home")
     write_peft(folder / "verse", gguf_case(llama_shapes(CONFIG)))
     return folder / "home"
-
-
-@pytest.fixture(scope="module")
-def address(home: Path) -> Iterator[str]:
-    with served(StoredModels(Settings(home)), home) as url:
-        yield url
-
-
-@pytest.fixture
-def client(ollamas: ollama.Client) -> ollama.Client:
-    return ollamas
 
 
 @pytest.fixture
