@@ -155,16 +155,16 @@ def _hold(part: Part, new: Transaction, progress: Progress) -> None:
 
 
 def _write_part(part: Part, new: Transaction, store: Store, progress: Progress) -> _Written:
-    weights, read = write_weights(part, new, store, progress)
-    digests = read or source_digests(part.source, store)
+    written = write_weights(part, new, store, progress)
+    digests = written.sources or source_digests(part.source, store)
     assert digests is not None
     wanted = str(part.asked) if part.asked else None
     return _Written(
-        weights=weights,
-        files={**weights, INDEX: new.add_bytes(_index(part.plan))},
+        weights=written.files,
+        files={**written.files, INDEX: new.add_bytes(_index(part.plan))},
         provenance=part.inherited or Provenance(wanted, digests, part.source.upstream),
         key=key_of(digests, part),
-        converted=part.plan.converts and read is not None,
+        converted=part.plan.converts and written.sources is not None,
     )
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.ranks.facts import InStep, Member, called
 from modelkit.ranks.outline import Outline
-from modelkit.ranks.streaming import Coming, Keeping, Sieve, Streaming
+from modelkit.ranks.streaming import Coming, Keeping, Ranges, Sieve, SliceBytes, Streaming
 from modelkit.requests import attached
 from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Blob
@@ -73,7 +73,7 @@ class Piece:
     """Numbers of a slice that are sent at once: of some rows, [start, stop), ranges of bytes."""
 
     rows: tuple[int, int]
-    ranges: tuple[tuple[int, int], ...]
+    ranges: Ranges
     width: int
     """Bytes of a row in the file."""
 
@@ -217,25 +217,26 @@ class _Wants:
             return None
         found = [(one, self.tensors[one.tensor]) for one in self.of_file(path, mine)]
         slices = [
-            (Sieve(tensor, *rows_of(one, tensor)), self.nbytes(one), partial(self.writer, one))
+            (Sieve(tensor, bytes_of(one, tensor)), self.nbytes(one), partial(self.writer, one))
             for one, tensor in found
         ]
         return Keeping(path, self._outline.hollow[path], slices) if slices else None
 
 
-def rows_of(one: Slice, tensor: TensorInfo) -> tuple[int, tuple[tuple[int, int], ...], int]:
-    """The bytes of a slice: of so many rows, which of each, and how many a row has in the file."""
+def bytes_of(one: Slice, tensor: TensorInfo) -> SliceBytes:
+    """Where the file has them."""
     whole = tensor.stop - tensor.start
     rows, inner, chosen = 1, whole, ((0, 1),)
     if one.ranges:
         rows, chosen = math.prod(tensor.shape[: one.axis]), one.ranges
         inner = whole // (rows * tensor.shape[one.axis])
-    return rows, tuple((start * inner, stop * inner) for start, stop in chosen), whole // rows
+    return SliceBytes(rows, tuple((start * inner, stop * inner) for start, stop in chosen), whole // rows)
 
 
 def pieces_of(one: Slice, tensor: TensorInfo) -> Iterator[Piece]:
     """In the order of its numbers; none is of more than PIECE_BYTES."""
-    rows, ranges, width = rows_of(one, tensor)
+    found = bytes_of(one, tensor)
+    rows, ranges, width = found.rows, found.ranges, found.width
     mine = sum(stop - start for start, stop in ranges)
     if mine <= PIECE_BYTES:
         step = PIECE_BYTES // max(mine, 1)

@@ -29,6 +29,7 @@ from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.slices import SliceWriter
 from runtime.ranks.group import Group
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.fetch.registry.client import Registry
@@ -43,17 +44,27 @@ _ENDING_S = 5.0
 Ranges = tuple[tuple[int, int], ...]
 
 
-class Sieve:
-    """Finds the bytes of a slice in those of its file, which come in order. rows, ranges, width: of each of
-    the rows of the tensor, that many bytes long, these ranges.
-    """
+@dataclass(frozen=True, slots=True)
+class SliceBytes:
+    """Which bytes of a tensor are a slice's."""
 
-    def __init__(self, tensor: TensorInfo, rows: int, ranges: Ranges, width: int) -> None:
-        edges = [edge for one in ranges for edge in one]
+    rows: int
+    """The tensor's, along all axes in front of the one that is cut."""
+    ranges: Ranges
+    """[start, stop) in each row."""
+    width: int
+    """Bytes of a row in the file."""
+
+
+class Sieve:
+    """Finds the bytes of a slice in those of its file, which come in order."""
+
+    def __init__(self, tensor: TensorInfo, wanted: SliceBytes) -> None:
+        edges = [edge for one in wanted.ranges for edge in one]
         if edges != sorted(edges):
             raise StoreError(f"a slice of {tensor.name} has its ranges in another order than the file")
-        self._start, self._stop = tensor.start, tensor.start + rows * width
-        self._ranges, self._width = ranges, width
+        self._start, self._stop = tensor.start, tensor.start + wanted.rows * wanted.width
+        self._ranges, self._width = wanted.ranges, wanted.width
 
     def take(self, start: int, came: "np.ndarray") -> "Iterator[np.ndarray]":
         """Of bytes of the file, from `start` on."""

@@ -28,6 +28,7 @@ from modelkit.store.digest import Blob, Digest
 from modelkit.store.ingest import broken_promise
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
+from runtime.records import dataclass
 
 _REVISION = 2  # raise it when the same plan begins to give other bytes
 
@@ -96,16 +97,24 @@ def checking(
         yield progress.advance if unknown else lambda _: None
 
 
-def write_weights(
-    part: Part, new: Transaction, store: Store, progress: Progress
-) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
-    """The part's weight files by path, and its source files' digests (None: reused, nothing was read)."""
+@dataclass(frozen=True, slots=True)
+class WrittenWeights:
+    """What is in the store of a part."""
+
+    files: dict[str, Blob]
+    """Its weight files, by path."""
+    sources: dict[str, Digest] | None
+    """Its source's weight files, by name. None: those of an earlier conversion serve, and none was read."""
+
+
+def write_weights(part: Part, new: Transaction, store: Store, progress: Progress) -> WrittenWeights:
+    """Convert or copy them, or take those that an earlier conversion left."""
     if part.reused is not None:
         with checking(part, new, part.reused.values(), progress) as advance:
             kept = {path: new.sound(digest, advance) for path, digest in part.reused.items()}
         found = {path: blob for path, blob in kept.items() if blob is not None}
         if len(found) == len(kept):
-            return found, None
+            return WrittenWeights(found, None)
     with bar(progress, _label(part.plan), _read_bytes(part.plan)):
         if part.plan.converts:
             return _convert(part, new, store, progress.advance)
@@ -126,7 +135,7 @@ def _label(plan: Plan) -> str:
     return f"{plan.role}: {plan.label}" if plan.converts else f"{plan.role}: copy"
 
 
-def _copy(part: Part, new: Transaction, advance: Advance) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
+def _copy(part: Part, new: Transaction, advance: Advance) -> WrittenWeights:
     from modelkit.pack.writing.numbers import Passing  # loads NumPy
 
     blobs: dict[str, Blob] = {}
@@ -143,19 +152,17 @@ def _copy(part: Part, new: Transaction, advance: Advance) -> tuple[dict[str, Blo
                 same=None if expected else held[file.source].identity.is_of,
             )
     by_path = {file.source: blobs[file.path].digest for file in part.plan.files}
-    return blobs, {file.name: by_path[file.path] for file in part.source.inventory.weights}
+    return WrittenWeights(blobs, {file.name: by_path[file.path] for file in part.source.inventory.weights})
 
 
-def _convert(
-    part: Part, new: Transaction, store: Store, advance: Advance
-) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
+def _convert(part: Part, new: Transaction, store: Store, advance: Advance) -> WrittenWeights:
     weights = part.source.inventory.weights
     with _Hasher(part.source, store) as hasher, Reader(weights) as reader:
         blobs = _written(part, new, reader, advance)
         digests = hasher.digests()
         reader.check_unchanged()
     _check_promises(part.source, digests)
-    return blobs, digests
+    return WrittenWeights(blobs, digests)
 
 
 def _written(part: Part, new: Transaction, reader: Reader, advance: Advance) -> dict[str, Blob]:

@@ -4,12 +4,14 @@
 `model` says which; where one alone is loaded, it may be left out.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from modelkit.chat.message import Message
 from modelkit.errors import ModelkitError
 from modelkit.model import Model
 from modelkit.server.calling import call
@@ -24,6 +26,7 @@ from modelkit.server.openai.asking import able, model_of, spelt
 from modelkit.server.openai.messages import goes_on, read_messages
 from modelkit.server.openai.tools import chosen, read_tools
 from modelkit.server.replying import naming, read
+from runtime.records import dataclass
 
 _MOST_IDS = 2_000_000
 _CONVERSATION = thinking.FIELDS | {
@@ -68,29 +71,41 @@ async def detokenize(request: Request) -> Response:
     return naming(request, JSONResponse({"content": made}), unknown)
 
 
-async def apply_template(request: Request) -> Response:
-    """A conversation as `/v1/chat/completions` takes it, to {"prompt"}."""
+@dataclass(frozen=True, slots=True)
+class TemplateRequest:
+    """A conversation whose prompt is asked for."""
 
-    def reader(body: Fields) -> tuple[str, Any, dict[str, Any], dict[str, str], tuple[str, ...]]:
+    model: str
+    messages: list[Message]
+    options: dict[str, Any]
+    """Keywords of `Model.prompt`."""
+    names: Mapping[str, str]
+    """What the body calls them."""
+    ignored: tuple[str, ...]
+
+    @classmethod
+    def read(cls, body: Fields) -> "TemplateRequest":
         messages = read_messages(body)
-        frame = {
+        options = {
             "tools": chosen(body, read_tools(body)).get("tools"),
             "continue_final": goes_on(body, messages),
         }
-        frame |= thinking.read_thinking(body)
-        frame.pop("think_tokens", None)  # how long to think stands in no prompt
-        return body.text("model", ""), messages, frame, spelt(body), body.unknown(_CONVERSATION)
+        options |= thinking.read_thinking(body)
+        options.pop("think_tokens", None)  # how long to think stands in no prompt
+        return cls(body.text("model", ""), messages, options, spelt(body), body.unknown(_CONVERSATION))
 
-    name, messages, frame, names, unknown = await read(request, reader)
-
-    def made(model: Model) -> str:
+    def prompt(self, model: Model) -> str:
         try:
-            return model.prompt(messages, truncate=False, **able(model, frame))
+            return model.prompt(self.messages, truncate=False, **able(model, self.options))
         except ModelkitError as error:
-            raise renamed(error, names) or error from error
+            raise renamed(error, self.names) or error from error
 
-    prompt = await call(request, model_of(request, name), made)
-    return naming(request, JSONResponse({"prompt": prompt}), unknown)
+
+async def apply_template(request: Request) -> Response:
+    """A conversation as `/v1/chat/completions` takes it, to {"prompt"}."""
+    wanted = await read(request, TemplateRequest.read)
+    prompt = await call(request, model_of(request, wanted.model), wanted.prompt)
+    return naming(request, JSONResponse({"prompt": prompt}), wanted.ignored)
 
 
 async def props(request: Request) -> Response:

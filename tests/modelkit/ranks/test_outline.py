@@ -13,7 +13,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import FetchError, InvalidName, ModelkitError, StoreError
-from modelkit.ranks.slicing import pieces_of, rows_of
+from modelkit.ranks.slicing import bytes_of, pieces_of
 from modelkit.ranks.streaming import Sieve
 from modelkit.showing.facts import facts_of
 from modelkit.source.tensor import TensorInfo
@@ -45,7 +45,7 @@ def test_what_goes_by_gives_what_is_read_of_the_file(tmp_path: Path) -> None:
     for one in slices:
         expected = b"".join(piece.read(tensor).tobytes() for piece in pieces_of(one, tensor))
         for _ in range(20):
-            sieve, found, start = Sieve(tensor, *rows_of(one, tensor)), b"", 0
+            sieve, found, start = Sieve(tensor, bytes_of(one, tensor)), b"", 0
             while start < len(raw):
                 stop = start + int(dice.integers(1, 90))
                 came = np.frombuffer(raw[start:stop], np.uint8)
@@ -53,7 +53,7 @@ def test_what_goes_by_gives_what_is_read_of_the_file(tmp_path: Path) -> None:
                 start = stop
             assert found == expected
     with pytest.raises(StoreError, match="another order than the file"):
-        Sieve(tensor, *rows_of(Slice("w", 0, ((4, 5), (1, 3))), tensor))
+        Sieve(tensor, bytes_of(Slice("w", 0, ((4, 5), (1, 3))), tensor))
 
 
 def said(home: Path, *words: str) -> "subprocess.CompletedProcess[str]":
