@@ -99,14 +99,19 @@ def mapping(value: object, where: str) -> Mapping[str, Any]:
     return value
 
 
-def path(value: object, where: str) -> str | os.PathLike[str]:
-    """A path, or a name, as it is: something that the file system can be asked for."""
+def path(value: object, where: str, what: str = "a path") -> str | os.PathLike[str]:
+    """As it is: something that the file system can be asked for. what: what an error says was expected."""
     plain = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(plain, str) or not plain:
-        raise refused(where, value, "a path")
+        raise refused(where, value, what)
     if "\0" in plain or len(plain) > _LONGEST_PATH or not _encodable(plain):
-        raise refused(where, plain, f"a path: no NUL, whole characters, at most {_LONGEST_PATH:,} of them")
+        raise refused(where, plain, f"{what}: no NUL, whole characters, at most {_LONGEST_PATH:,} of them")
     return value if isinstance(value, Path) else plain
+
+
+def model(value: object, where: str) -> str | os.PathLike[str]:
+    """What names a model."""
+    return path(value, where, "a model's name, address or path")
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:

@@ -52,10 +52,12 @@ class ModelkitError(Exception):
 
 
 class ModelfileError(ModelkitError):
-    """A mistake at one place of a Modelfile. `line` and `column` count from 1, in characters."""
+    """A mistake at one place of a Modelfile. `line` and `column` count from 1, in characters; both are 0
+    where the file as a whole cannot be used.
+    """
 
     def __init__(self, message: str, *, file: str, line: int, column: int, hint: str | None = None) -> None:
-        super().__init__(f"{file}:{line}:{column}: {message}", hint=hint)
+        super().__init__(f"{file}:{line}:{column}: {message}" if line else f"{file}: {message}", hint=hint)
         self.file = file
         self.line = line
         self.column = column

@@ -213,7 +213,7 @@ def load(
         uncollected(),
         translated(callbacks),
         open_model(
-            _stored(arguments.path(name, "name"), settings), settings, added, outlines=True
+            _stored(arguments.model(name, "name"), settings), settings, added, outlines=True
         ) as opened,  # ranks may have one
     ):
         _gather(ranks, opened, settings)

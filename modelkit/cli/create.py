@@ -82,7 +82,12 @@ def _formats() -> list[tuple[str, str]]:
     "--target-bits", metavar="BITS", help="Find formats that average this many bits per weight, such as 4.5."
 )
 @click.option("--target-size", metavar="SIZE", help="Find formats that fit this size, such as 5GB.")
-@click.option("--quality", type=click.Choice(QUALITIES), help="How formats are chosen.")
+@click.option(
+    "--quality",
+    type=click.Choice(QUALITIES),
+    help="How carefully formats are found: fast (the default), measured, which reads the model more often, "
+    "or learned, which also tunes scales and takes longest.",
+)
 @click.option(
     "--calibration",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),

@@ -14,13 +14,16 @@ from modelkit.cli.terminal.screen import echo, show_error
 
 HELP_OPTIONS = ["-h", "--help"]
 _LONG_WORD = re.compile(r"(\S{60})\S{300,}(\S{12})")
+_IN_WORD, _HYPHEN = re.compile(r"(?<=\w)-(?=\w)"), "\u2011"
 _FEWEST_COLUMNS = 52
 _LEAST_COLUMNS = 20
 Tables = Mapping[str, Sequence[tuple[str, str]]]
 
 
 class HelpFormatter(click.HelpFormatter):
-    """click's, which wraps at 50 columns wherever there are fewer, and gives a first column 30 of them."""
+    """click's wraps at 50 columns wherever there are fewer, gives a first column 30 of them, and breaks the
+    names of options at their hyphens.
+    """
 
     def __init__(
         self, indent_increment: int = 2, width: int | None = None, max_width: int | None = None
@@ -30,8 +33,20 @@ class HelpFormatter(click.HelpFormatter):
             width = max(columns - 2, _LEAST_COLUMNS)
         super().__init__(indent_increment, width, max_width)
 
+    def write_text(self, text: str) -> None:
+        super().write_text(_unbroken(text))
+
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        super().write_dl(rows, min(col_max, self.width // 2 - col_spacing), col_spacing)
+        whole = [(first, _unbroken(second)) for first, second in rows]
+        super().write_dl(whole, min(col_max, self.width // 2 - col_spacing), col_spacing)
+
+    def write(self, string: str) -> None:
+        super().write(string.replace(_HYPHEN, "-"))
+
+
+def _unbroken(text: str) -> str:
+    """With hyphens at which no line is broken, as long as it is being laid out."""
+    return _IN_WORD.sub(_HYPHEN, text)
 
 
 class Context(click.Context):

@@ -117,19 +117,28 @@ def _place_of_parameters(setting: str, command: click.Command | None) -> str:
 
 
 def _as_typed(option: str, arguments: Sequence[str]) -> tuple[str, str]:
-    """The whole word that the option came from (of -ngl it is -n that is not known), and its value."""
-    for place, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        long = name == option
-        clustered = argument.startswith(option) and not option.startswith("--")
-        if not (long or clustered):
-            continue
-        following = arguments[place + 1] if place + 1 < len(arguments) else ""
-        given = value if equals else "" if following.startswith("-") else following
-        if clustered and not long and name[2:].lstrip("-").isdigit():  # -n128
-            return option, name[2:]
-        return name, given
-    return option, ""
+    """The whole word that the option came from, and its value."""
+    place = _place_of(option, arguments)
+    if place is None:
+        return option, ""
+    name, equals, value = arguments[place].partition("=")
+    following = arguments[place + 1] if place + 1 < len(arguments) else ""
+    given = value if equals else "" if following.startswith("-") else following
+    if name.startswith(option) and name[2:].lstrip("-").isdigit():  # -n128
+        return option, name[2:]
+    return name, given
+
+
+def _place_of(option: str, arguments: Sequence[str]) -> int | None:
+    """Which of them it is in. Behind one dash each letter is an option to click: of -ngl it does not know -n,
+    and of -version, where there is a -v, it does not know -e.
+    """
+    names = [one.partition("=")[0] for one in arguments]
+    if option in names or option.startswith("--"):
+        return names.index(option) if option in names else None
+    words = [place for place, name in enumerate(names) if name[:1] == "-" != name[1:2]]
+    begun = [place for place in words if names[place].startswith(option)]
+    return next(iter(begun or [place for place in words if option[1] in names[place]]), None)
 
 
 def close_to(name: str, known: Iterable[str]) -> list[str]:

@@ -78,7 +78,7 @@ def compare(
     names. speed: measure that too. home: the folder of the store, instead of MODELKIT_HOME. Raises
     ModelkitError: LoadError for models of different vocabularies.
     """
-    names = arguments.path(a, "a"), arguments.path(b, "b")
+    names = arguments.model(a, "a"), arguments.model(b, "b")
     given = arguments.given(arguments.text, text, "text")
     timed = arguments.flag(speed, "speed")
     with translated():

@@ -78,7 +78,7 @@ def compare_embeddings(
     """Have both make vectors of `texts`: three different ones at least, 1000 at most. a, b, speed, home: as
     for `compare`. Raises ModelkitError.
     """
-    names = arguments.path(a, "a"), arguments.path(b, "b")
+    names = arguments.model(a, "a"), arguments.model(b, "b")
     several = arguments.elements(texts, "texts", "texts")
     given = [arguments.text(one, f"texts[{place}]") for place, one in enumerate(several)]
     timed = arguments.flag(speed, "speed")

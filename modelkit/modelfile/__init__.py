@@ -152,7 +152,9 @@ def _read(file: str) -> bytes:
         raise _refused(file, "is a directory", "Name the Modelfile itself.") from None
     except FileNotFoundError:
         raise _refused(
-            file, "no such file", "Name an existing Modelfile; a first line could be FROM ./my-model"
+            file,
+            "no such file",
+            "Name an existing one, or write it: a line such as FROM ./my-model is enough.",
         ) from None
     except (OSError, ValueError) as error:
         raise _refused(file, f"cannot be read: {unread(error)}", None) from error
@@ -164,4 +166,4 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _refused(file: str, message: str, hint: str | None) -> ModelfileError:
-    return ModelfileError(message, file=file, line=1, column=1, hint=hint)
+    return ModelfileError(message, file=file, line=0, column=0, hint=hint)

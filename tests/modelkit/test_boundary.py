@@ -257,7 +257,7 @@ BAD: dict[str, tuple[Callable[[modelkit.Model], object], str]] = {
     "logprobs": (lambda m: m.generate("a", top_logprobs="x"), "top_logprobs is 'x', expected"),  # pyright: ignore
     "stream": (lambda m: m.generate("a", stream="x"), "stream is 'x', expected True or False"),  # pyright: ignore
     "truncate": (lambda m: m.chat([USER], truncate=1), "truncate is 1, expected True or False"),  # pyright: ignore
-    "load": (lambda m: modelkit.load(5), "name is 5, expected a path"),  # pyright: ignore
+    "load": (lambda m: modelkit.load(5), "name is 5, expected a model's name, address or path"),  # pyright: ignore
     "create": (lambda m: modelkit.create(5), "modelfile is 5, expected a path"),  # pyright: ignore
     "directives": (lambda m: modelkit.Modelfile(5), "directives is 5, expected a list"),  # pyright: ignore
 }

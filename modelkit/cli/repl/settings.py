@@ -48,7 +48,9 @@ def set_something(session: "Session", rest: str) -> None:
 
 
 def _meant(what: str, value: str) -> str:
-    """A hint: one of ours, or a parameter, for which another word stands in front."""
+    """A hint: one of ours, or a parameter, for which another word stands in front. what: NAME=VALUE, too."""
+    what, equals, behind = what.partition("=")
+    value = behind if equals else value
     word = words.find(words.PARAMETERS, what)
     refused = word.instead if word is not None and not word.ours else REFUSED.get(what)
     if refused:
@@ -70,6 +72,8 @@ def set_parameter(session: "Session", text: str) -> None:
     name, value = words_of(text)
     if not name:
         raise RequestError("/set parameter what?", hint="Example: /set parameter temperature 0.2")
+    if "=" in name:
+        raise RequestError(f"/set cannot set {name[:40]!r}", hint=_meant(name, value))
     if value:
         value = _bare(value)
         changed = Parameters().added(name, value)

@@ -53,7 +53,7 @@ def test_a_modelfile_comes_from_standard_input(
     wrong = modelkit("create", "story", "-f", "-", stdin=f"{text}\nTOP x\n")
     assert (wrong.exit_code, "Error: standard input:" in wrong.stderr) == (1, True)
     too_long = modelkit("create", "story", "-f", "-", stdin="#" * (1 << 20) + "\n")
-    assert (too_long.exit_code, "standard input:1:1: larger than" in too_long.stderr) == (1, True)
+    assert (too_long.exit_code, "standard input: larger than" in too_long.stderr) == (1, True)
 
 
 def test_without_a_modelfile_nothing_is_made_up(
@@ -62,7 +62,7 @@ def test_without_a_modelfile_nothing_is_made_up(
     monkeypatch.chdir(tmp_path)
     result = modelkit("create", "story")
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: Modelfile:1:1: no such file")
+    assert result.stderr.startswith("Error: Modelfile: no such file")
     assert not home.exists()
 
 

@@ -127,7 +127,13 @@ def test_a_value_may_stand_in_quotes_as_in_a_modelfile(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("line", "meant"), [("/set verbos", "verbose"), ("/set nothin", "nothink` or `/set think VALUE")]
+    ("line", "meant"),
+    [
+        ("/set verbos", "verbose"),
+        ("/set nothin", "nothink` or `/set think VALUE"),
+        ("/set parameter seed=4", "parameter seed 4"),
+        ("/set temp=0.5", "parameter temperature 0.5"),
+    ],
 )
 def test_a_hint_says_what_can_be_typed(line: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     talk(Model(), line)

@@ -55,6 +55,7 @@ def test_a_command_of_a_group_that_does_not_exist(typed: str, words: str, modelk
         (("--json", "list"), "it stands behind the command, `modelkit list --json`"),
         (("-p", "top_k=1", "run", "story"), "`modelkit run -p`"),
         (("--raw", "list"), "There is no option --raw."),
+        (("-version",), "There is no option -version. Did you mean `--version`?"),
         (("--jsn", "list"), "There is no option --jsn."),
     ],
 )
@@ -80,6 +81,9 @@ def test_an_option_of_a_command_stands_behind_it(typed: tuple[str, ...], words: 
         (("--think",), "-p think=VALUE"),
         (("--hidethinking",), "--hide-thinking"),
         (("--vrebose",), "Did you mean `--verbose`"),
+        (("-verbose",), "There is no option -verbose. Did you mean `--verbose`"),
+        (("-continue",), "There is no option -continue. Did you mean `--continue`"),
+        (("-c", "-pseed=1", "-e"), "There is no option -e."),
         (("--top-p",), "-p top_p=VALUE"),
     ],
 )

@@ -47,6 +47,9 @@ def test_help_fits(words: tuple[str, ...], home: Any) -> None:
     assert result.exit_code == 0
     assert "..." not in result.output.replace("]...", "").replace("NAME...", "")
     assert max(map(len, result.output.splitlines())) <= 80
+    assert not [
+        line for line in result.output.splitlines() if line.endswith("-")
+    ]  # names of options are whole
 
 
 @pytest.mark.parametrize("words", [(), ("run",), ("serve",), ("cache",), ("cache", "list"), ("doctor",)])
