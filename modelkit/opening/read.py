@@ -7,13 +7,13 @@ read.
 
 import os
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelkit.address import looks_like_path
-from modelkit.errors import InvalidName, LoadError, ModelNotFound, PlanError
+from modelkit.errors import InvalidName, LoadError, ModelkitError, ModelNotFound, PlanError
 from modelkit.opening.opened import Opened, opened, recipe_of, target_files
 from modelkit.pack.adapters.carried import inherited_adapters
 from modelkit.pack.adapters.stored import read_stored
@@ -54,31 +54,34 @@ def open_model(
             found = open_path(Path(text), text, adapters)
         yield found
         return
-    try:
-        with (
-            Store(settings.home).hold(text) as package,
-            _opened_package(package, settings, adapters, outlines=outlines) as found,
-        ):
-            yield replace(found, package=str(package.digest))
-    except (ModelNotFound, InvalidName) as error:
-        from modelkit.fetch.find import find_local, what_to_do
+    with ExitStack() as stack:
+        try:
+            package = stack.enter_context(Store(settings.home).hold(text))
+            found = stack.enter_context(_opened_package(package, settings, adapters, outlines=outlines))
+            found = replace(found, package=str(package.digest))
+        except (ModelNotFound, InvalidName) as error:
+            found = _elsewhere(text, adapters, error)
+        yield found  # what fails while it is open is none of its opening
 
-        if Path(text, "config.json").is_file():
-            raise ModelNotFound(
-                error.message, hint=f"For the directory of that name, write ./{text}"
-            ) from error
-        here = find_local(text)
-        if here is not None:
-            from modelkit.opening.decided import open_local
 
-            with _refusing():
-                found = open_local(here, text, adapters)
-            yield found
-            return
-        hint = what_to_do(text, error)
-        if hint == error.hint:
-            raise
-        raise ModelNotFound(error.message, hint=hint) from error
+def _elsewhere(text: str, adapters: Sequence[Path], error: ModelkitError) -> Opened:
+    """What another program has under a name that no package has. error: what the store says. Raises
+    ModelNotFound, or that error, where nobody has it.
+    """
+    from modelkit.fetch.find import find_local, what_to_do
+
+    if Path(text, "config.json").is_file():
+        raise ModelNotFound(error.message, hint=f"For the directory of that name, write ./{text}") from error
+    here = find_local(text)
+    if here is not None:
+        from modelkit.opening.decided import open_local
+
+        with _refusing():
+            return open_local(here, text, adapters)
+    hint = what_to_do(text, error)
+    if hint == error.hint:
+        raise error
+    raise ModelNotFound(error.message, hint=hint) from error
 
 
 @contextmanager

@@ -167,6 +167,13 @@ def test_what_is_not_there_with_a_plus(home: Path) -> None:
         compare(home, "it", "other+law")
 
 
+def test_what_to_do_is_said_of_the_name_that_is_not_there(home: Path) -> None:
+    """It was said of the other one, which was open when that was looked for."""
+    with pytest.raises(ModelNotFound) as refused:
+        compare(home, "it", "nowhere")
+    assert "ollama.com/nowhere" in (refused.value.hint or "")
+
+
 def test_pluses_of_paths_are_theirs(tmp_path: Path) -> None:
     folder = tmp_path / "c++" / "a+b"
     folder.mkdir(parents=True)
