@@ -69,7 +69,7 @@ class Duration(click.ParamType):
         from modelkit.durations import read_keep_alive
 
         try:
-            return value if isinstance(value, float) else read_keep_alive(value, "this")
+            return value if isinstance(value, float) else read_keep_alive(value, "it")
         except ModelkitError as error:
             self.fail(error.message, param, ctx)
 

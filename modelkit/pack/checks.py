@@ -72,7 +72,7 @@ def check_requires(requires: str) -> None:
     """Raise PlanError when `requires` is newer than this version."""
     if _order(requires) > _order(__version__):
         raise PlanError(
-            f"the model requires modelkit {requires}; this is {__version__}", hint="Update modelkit-mlx."
+            f"the model requires modelkit {requires}; this is {__version__}", hint="Install a newer modelkit."
         )
 
 

@@ -60,8 +60,9 @@ class GuardedTemplate:
             )
         if (said := number_fault(error)) is not None:
             return TemplateError(f"{where}: {said}")
-        what = error.message if isinstance(error, jinja2.TemplateSyntaxError) else error
-        return TemplateError(f"{where}: {type(error).__name__}: {_shown(what)}")
+        if isinstance(error, jinja2.TemplateSyntaxError):
+            return TemplateError(f"{where}: jinja cannot read it: {_shown(error.message)}")
+        return TemplateError(f"{where}: {type(error).__name__}: {_shown(error)}")
 
 
 def _shown(what: object) -> str:

@@ -32,15 +32,13 @@ class Size(click.ParamType):
         self._least = least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        option = param.opts[0] if param is not None else "the size"
         try:
-            found = read_size(value, option)
+            found = read_size(value, "it")  # click has named the option
         except ParameterError as error:
             self.fail(f"{error.message}. {error.hint}", param, ctx)
         if found < self._least:
-            self.fail(
-                f"{option} is {size(found)}, expected at least {size(self._least)}. Example: 5GB.", param, ctx
-            )
+            least = f"it is {size(found)}, expected at least {size(self._least)}. Example: 5GB."
+            self.fail(least, param, ctx)
         return found
 
 

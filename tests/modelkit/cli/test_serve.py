@@ -139,10 +139,10 @@ def test_it_ends_well(tmp_path: Path, first: signal.Signals, second: signal.Sign
         (("--ssl-keyfile", "x"), "--ssl-certfile"),
         (("--ssl-keyfile-password", "secret"), "MODELKIT_SSL_KEYFILE_PASSWORD"),
         (("--ssl-keyfile-password", "@/nowhere"), "/nowhere cannot be read"),
-        (("--grace", "soon"), "a duration such as"),
+        (("--grace", "soon"), "'--grace': it is 'soon', expected seconds, or a duration such as"),
         (("--max-body", "much"), "number of bytes"),
-        (("--max-body", "16"), "--max-body is 16 B, expected at least 1 kB"),
-        (("--memory", "5"), "--memory is 5 B, expected at least 1 MB. Example: 5GB."),
+        (("--max-body", "16"), "'--max-body': it is 16 B, expected at least 1 kB"),
+        (("--memory", "5"), "'--memory': it is 5 B, expected at least 1 MB. Example: 5GB."),
     ],
 )
 def test_wrong_usage(run: Run, options: tuple[str, ...], said: str) -> None:

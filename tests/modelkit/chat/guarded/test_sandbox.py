@@ -222,7 +222,7 @@ def test_raise_exception_reaches_the_user_with_its_line():
 
 
 def test_a_syntax_error_names_its_line():
-    with pytest.raises(TemplateError, match="line 2"):
+    with pytest.raises(TemplateError, match="line 2: jinja cannot read it: Expected an expression"):
         GuardedTemplate("a\n{% for %}\n")
 
 
