@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any, TypeVar
 
 from modelkit.grammars.aside import aside
 from modelkit.grammars.linked import with_links
@@ -11,6 +12,8 @@ from modelkit.grammars.listed import with_known_names
 from modelkit.grammars.places import LETTER, as_of_2020, places_in
 from modelkit.schema import as_meant
 from runtime.records import dataclass
+
+T = TypeVar("T")
 
 _SIZES = frozenset(
     f"{end}{what}" for end in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")
@@ -46,14 +49,37 @@ def prepared(text: str) -> Prepared:
 
 
 def _prepared(text: str) -> Prepared:
-    text = _with_held_patterns(_with_definitions(with_links(_without_flags(_without_letters(text)))))
+    first = (_without_letters, _without_flags, with_links, _with_definitions, _with_held_patterns)
+    text = _through(text, *first)
     text, unseen = _with_all_evaluated(text)
-    text, refused = _without_conditions(_with_plain_lists(_with_later_lists(text)))
-    text = _with_few_names(with_known_names(as_meant(text, marked='"oneOf"' in text)))
-    text, several = _with_exclusive(text)
-    text = _with_names_apart(_with_later_lists(_without_letters(text)))
-    text = _without_circles(_without_impossible(text))
-    return Prepared(_with_near_bounds(text), unseen or refused, several)
+    text, refused = _without_conditions(_through(text, _with_later_lists, _with_plain_lists))
+    text = as_meant(text, marked='"oneOf"' in text)
+    text, several = _with_exclusive(_through(text, with_known_names, _with_few_names))
+    text = _through(text, _without_letters, _with_later_lists, _with_names_apart)
+    text = _through(text, _without_impossible, _without_circles, _with_near_bounds)
+    return Prepared(text, unseen or refused, several)
+
+
+def _through(text: str, *steps: Callable[[str], str]) -> str:
+    """One step after the other."""
+    for step in steps:
+        text = step(text)
+    return text
+
+
+def _changed(text: str, change: Callable[[dict[str, Any]], bool]) -> str:
+    """change: works on the schema itself, and says whether there was anything to do."""
+    root = json.loads(text)
+    return json.dumps(root) if isinstance(root, dict) and change(root) else text
+
+
+def _changed_with(text: str, change: Callable[[dict[str, Any]], T], otherwise: T) -> tuple[str, T]:
+    """change: works on the schema itself, and says what comes of it. otherwise: what comes of no schema."""
+    root = json.loads(text)
+    if not isinstance(root, dict):
+        return text, otherwise
+    found = change(root)
+    return json.dumps(root), found
 
 
 def _with_near_bounds(text: str) -> str:
@@ -61,10 +87,7 @@ def _with_near_bounds(text: str) -> str:
         return text
     from modelkit.grammars.numbers import with_near_bounds
 
-    root = json.loads(text)
-    places = places_in(root) if isinstance(root, dict) else ()
-    changed = [with_near_bounds(schema) for _, schema in places]
-    return json.dumps(root) if any(changed) else text
+    return _changed(text, lambda root: sum(with_near_bounds(schema) for _, schema in places_in(root)) > 0)
 
 
 def _without_flags(text: str) -> str:
@@ -92,8 +115,7 @@ def _with_held_patterns(text: str) -> str:
         return text
     from modelkit.grammars.beside import with_held_patterns
 
-    root = json.loads(text)
-    return json.dumps(root) if isinstance(root, dict) and with_held_patterns(root) else text
+    return _changed(text, with_held_patterns)
 
 
 def _with_few_names(text: str) -> str:
@@ -101,8 +123,7 @@ def _with_few_names(text: str) -> str:
         return text
     from modelkit.grammars.named import with_few_names
 
-    root = json.loads(text)
-    return json.dumps(root) if isinstance(root, dict) and with_few_names(root) else text
+    return _changed(text, with_few_names)
 
 
 def _with_names_apart(text: str) -> str:
@@ -110,8 +131,7 @@ def _with_names_apart(text: str) -> str:
         return text
     from modelkit.grammars.named import with_names_apart
 
-    root = json.loads(text)
-    return json.dumps(root) if isinstance(root, dict) and with_names_apart(root) else text
+    return _changed(text, with_names_apart)
 
 
 def _without_circles(text: str) -> str:
@@ -137,8 +157,7 @@ def _with_definitions(text: str) -> str:
         return text
     from modelkit.grammars.led import with_definitions
 
-    root = json.loads(text)
-    return json.dumps(root) if isinstance(root, dict) and with_definitions(root) else text
+    return _changed(text, with_definitions)
 
 
 def _with_plain_lists(text: str) -> str:
@@ -147,15 +166,16 @@ def _with_plain_lists(text: str) -> str:
         return text
     from modelkit.grammars.once import with_lists_once
 
-    root, changed = json.loads(text), False
-    if not isinstance(root, dict):
-        return text
-    for _, schema in reversed([*places_in(root)]):
-        for key in _SIZES & schema.keys():
-            if isinstance(size := schema[key], float) and size.is_integer():
-                schema[key], changed = int(size), True
-        changed |= "uniqueItems" in schema and with_lists_once(schema, root)
-    return json.dumps(root) if changed else text
+    def change(root: dict[str, Any]) -> bool:
+        changed = False
+        for _, schema in reversed([*places_in(root)]):
+            for key in _SIZES & schema.keys():
+                if isinstance(size := schema[key], float) and size.is_integer():
+                    schema[key], changed = int(size), True
+            changed |= "uniqueItems" in schema and with_lists_once(schema, root)
+        return changed
+
+    return _changed(text, change)
 
 
 def _with_all_evaluated(text: str) -> tuple[str, dict[str, str]]:
@@ -163,11 +183,7 @@ def _with_all_evaluated(text: str) -> tuple[str, dict[str, str]]:
         return text, {}
     from modelkit.grammars.evaluated import with_all_evaluated
 
-    root = json.loads(text)
-    if not isinstance(root, dict):
-        return text, {}
-    refused = with_all_evaluated(root)
-    return json.dumps(root), refused
+    return _changed_with(text, with_all_evaluated, {})
 
 
 def _with_later_lists(text: str) -> str:
@@ -176,11 +192,12 @@ def _with_later_lists(text: str) -> str:
     """
     if '"additionalItems"' not in text and not ('"prefixItems"' in text and '"$schema"' in text):
         return text
-    root = json.loads(text)
-    if not isinstance(root, dict):
-        return text
-    as_of_2020(root, [*places_in(root)])
-    return json.dumps(root)
+
+    def change(root: dict[str, Any]) -> bool:
+        as_of_2020(root, [*places_in(root)])
+        return True
+
+    return _changed(text, change)
 
 
 def _without_conditions(text: str) -> tuple[str, dict[str, str]]:
@@ -188,11 +205,7 @@ def _without_conditions(text: str) -> tuple[str, dict[str, str]]:
         return text, {}
     from modelkit.grammars.conditions import without_conditions
 
-    root = json.loads(text)
-    if not isinstance(root, dict):
-        return text, {}
-    refused = without_conditions(root)
-    return json.dumps(root), refused
+    return _changed_with(text, without_conditions, {})
 
 
 def _with_exclusive(text: str) -> tuple[str, str | None]:
@@ -200,8 +213,4 @@ def _with_exclusive(text: str) -> tuple[str, str | None]:
         return text, None
     from modelkit.grammars.exclusive import with_exclusive
 
-    root = json.loads(text)
-    if not isinstance(root, dict):
-        return text, None
-    several = with_exclusive(root)
-    return json.dumps(root), several
+    return _changed_with(text, with_exclusive, None)
