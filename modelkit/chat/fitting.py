@@ -44,8 +44,8 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
-    """How a conversation becomes tokens."""
+class TokenCounting:
+    """How many tokens a conversation, or some of it, becomes."""
 
     ids: Callable[[Sequence[Message]], tuple[int, ...]]
     """Its whole prompt."""
@@ -64,13 +64,13 @@ class _Whole:
     """Of its prompt."""
     sizes: Sequence[int]
     """Tokens of each message alone."""
-    talk: Talk
+    counting: TokenCounting
 
     def front(self, stop: int) -> int:
         """Tokens of the first `stop` messages."""
         if not stop:
             return 0
-        exact = self.talk.part(self.messages[:stop])
+        exact = self.counting.part(self.messages[:stop])
         share = sum(self.sizes[:stop]) / max(sum(self.sizes), 1)
         return round(self.tokens * share) if exact is None else exact
 
@@ -81,29 +81,36 @@ class _Whole:
         return [size + each for size in self.sizes]
 
 
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What is left of a conversation."""
+
+    messages: list[Message]
+    ids: tuple[int, ...]
+    """The prompt of these."""
+
+
 def fitted(
-    conversation: Sequence[Message], given: int, ids: tuple[int, ...], fit: Fit, talk: Talk
-) -> tuple[list[Message], tuple[int, ...]]:
+    conversation: Sequence[Message], given: int, ids: tuple[int, ...], fit: Fit, counting: TokenCounting
+) -> Fitted:
     """What is left of the conversation, and the prompt of that.
 
     given: where in it the caller's own messages begin, behind those of the package. ids: the prompt of all of
     it. What cannot be made to fit comes back as short as it gets: the caller sees that it is too long.
     """
     parts = units(conversation)
-    found = list(conversation), ids
+    found = Fitted(list(conversation), ids)
     if all(part.firm for part in parts[:-1]):  # what came last stays
         return found
-    whole = _Whole(conversation, len(ids), [talk.size(_said(one)) for one in conversation], talk)
+    whole = _Whole(conversation, len(ids), [counting.size(_said(one)) for one in conversation], counting)
     for kept in _kept(whole, given, parts, fit.keep):
         found = _shortened(whole, parts[kept:], ids, fit)
-        if len(found[1]) <= fit.most:
+        if len(found.ids) <= fit.most:
             break
     return found
 
 
-def _shortened(
-    whole: _Whole, parts: Sequence[Unit], ids: tuple[int, ...], fit: Fit
-) -> tuple[list[Message], tuple[int, ...]]:
+def _shortened(whole: _Whole, parts: Sequence[Unit], ids: tuple[int, ...], fit: Fit) -> Fitted:
     messages = whole.messages
     start = parts[0].start if parts else len(messages)
     fixed = whole.front(start)
@@ -115,10 +122,10 @@ def _shortened(
         if found != gone:
             gone = found
             left = [message for place, message in enumerate(messages) if place not in gone]
-            short = whole.talk.ids(left)
+            short = whole.counting.ids(left)
         step = max(len(short) - wanted, 2 * step)
         limit -= step
-    return left, short
+    return Fitted(left, short)
 
 
 def _kept(whole: _Whole, given: int, parts: Sequence[Unit], keep: int | None) -> list[int]:

@@ -14,7 +14,7 @@ from itertools import takewhile
 from modelkit.arguments import elements, mapping
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.find import broken_template, find_template, no_template
-from modelkit.chat.fitting import Fit, Talk, fitted
+from modelkit.chat.fitting import Fit, TokenCounting, fitted
 from modelkit.chat.message import Message
 from modelkit.chat.placed import inherited_notes, refuse_unplaced
 from modelkit.chat.rendering import Frame, Rendering, Tools
@@ -63,7 +63,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Laid:
+class _Rendered:
     """A conversation in tokens."""
 
     messages: Sequence[Message]
@@ -132,14 +132,14 @@ class Prompter:
         Raises TemplateError, RequestError, and ModelkitError where nobody waits for it.
         """
         rendering = self._rendering(frame or Frame())
-        laid = self._laid(rendering, messages, fit)
-        refused = most is not None and len(laid.ids) > most
-        marks = () if refused else self._marks(rendering, laid)
-        return Prompt(laid.ids, marks, laid.dropped, self._turn(rendering, laid))
+        rendered = self._rendered(rendering, messages, fit)
+        refused = most is not None and len(rendered.ids) > most
+        marks = () if refused else self._marks(rendering, rendered)
+        return Prompt(rendered.ids, marks, rendered.dropped, self._turn(rendering, rendered))
 
     def text(self, messages: Sequence[Message], frame: Frame | None = None, fit: Fit | None = None) -> str:
         """What `chat` puts into tokens."""
-        return self._laid(self._rendering(frame or Frame()), messages, fit).text
+        return self._rendered(self._rendering(frame or Frame()), messages, fit).text
 
     def notes(self) -> tuple[str, ...]:
         """What of the package's own texts has no place in the template."""
@@ -159,10 +159,10 @@ class Prompter:
         """What the template offers."""
         return Thinking() if self.template is None else thinking_of(self.style, self.template)
 
-    def _turn(self, rendering: Rendering, laid: _Laid) -> Turn:
-        continued = laid.messages[-1].content if rendering.frame.continue_final else None
-        calls = sum(len(message.tool_calls) for message in laid.messages)
-        return Turn(opening_of(self.style, laid.text, continued), rendering.frame.tools, calls)
+    def _turn(self, rendering: Rendering, rendered: _Rendered) -> Turn:
+        continued = rendered.messages[-1].content if rendering.frame.continue_final else None
+        calls = sum(len(message.tool_calls) for message in rendered.messages)
+        return Turn(opening_of(self.style, rendered.text, continued), rendering.frame.tools, calls)
 
     def _required(self) -> ChatTemplate:
         if self.template is not None:
@@ -181,7 +181,7 @@ class Prompter:
         ends = None if thinking.keys() & variables.keys() else ends_for(self.style, template, frame.think)
         return Rendering(template, replace(frame, tools=tools, variables={**thinking, **variables}), ends)
 
-    def _laid(self, rendering: Rendering, given: Sequence[Message], fit: Fit | None) -> _Laid:
+    def _rendered(self, rendering: Rendering, given: Sequence[Message], fit: Fit | None) -> _Rendered:
         """With the package's own parts, which were spoken of in `notes`; all of `given` has its place in it,
         but for what is left out for the rest to fit.
         """
@@ -195,16 +195,17 @@ class Prompter:
         refuse_unplaced(rendering, conversation, names, text)
         ids = self._encode(text)
         if fit is None or len(ids) <= fit.wanted():
-            return _Laid(conversation, text, ids)
-        left, short = fitted(conversation, own + earlier, ids, fit, self._talk(rendering))
-        return _Laid(left, rendering.text(left), short, len(conversation) - len(left))
+            return _Rendered(conversation, text, ids)
+        found = fitted(conversation, own + earlier, ids, fit, self._counting(rendering))
+        dropped = len(conversation) - len(found.messages)
+        return _Rendered(found.messages, rendering.text(found.messages), found.ids, dropped)
 
-    def _talk(self, rendering: Rendering) -> Talk:
+    def _counting(self, rendering: Rendering) -> TokenCounting:
         def part(messages: Sequence[Message]) -> int | None:
             text = rendering.beginning(messages)
             return None if text is None else len(self._encode(text))
 
-        return Talk(
+        return TokenCounting(
             lambda messages: self._encode(rendering.text(messages)),
             part,
             lambda text: len(self._encode(text)),
@@ -216,16 +217,16 @@ class Prompter:
         system = own or ([Message("system", self._system)] if self._system else [])
         return [*system, *self._earlier, *messages[len(own) :]]
 
-    def _marks(self, rendering: Rendering, laid: _Laid) -> tuple[int, ...]:
+    def _marks(self, rendering: Rendering, rendered: _Rendered) -> tuple[int, ...]:
         """How far shorter forms of the conversation agree with it: its opening, without the last message,
         whole.
         """
-        talk = laid.messages
+        messages = rendered.messages
         found: set[int] = set()
-        for count in {opening(talk), len(talk) - 1, len(talk)} - {0}:
-            text = rendering.beginning(talk[:count])
+        for count in {opening(messages), len(messages) - 1, len(messages)} - {0}:
+            text = rendering.beginning(messages[:count])
             if text is not None:
-                found.add(_common(laid.ids, self._encode(text)))
+                found.add(_common(rendered.ids, self._encode(text)))
         return tuple(sorted(found - {0}))
 
     def _encode(self, text: str) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelkit.chat.fitting import Fit, Talk, fitted
+from modelkit.chat.fitting import Fit, TokenCounting, fitted
 from modelkit.chat.message import Message
 
 PREFACE = "Tools: look, listen, speak.\n"
@@ -26,7 +26,7 @@ def part(messages: Sequence[Message]) -> int | None:
     return None if messages[-1].role == "system" else len(PREFACE + rendered(messages))
 
 
-TALK = Talk(ids, part, len)
+COUNTING = TokenCounting(ids, part, len)
 
 
 def conversation(turns: int, *, system: bool = True, words: int = 20) -> list[Message]:
@@ -40,9 +40,9 @@ def conversation(turns: int, *, system: bool = True, words: int = 20) -> list[Me
 
 
 def shortened(messages: list[Message], fit: Fit, first: int = 0) -> list[str]:
-    left, prompt = fitted(messages, first, ids(messages), fit, TALK)
-    assert prompt == ids(left)
-    return [one.content.split(" ")[0] for one in left]
+    found = fitted(messages, first, ids(messages), fit, COUNTING)
+    assert found.ids == ids(found.messages)
+    return [one.content.split(" ")[0] for one in found.messages]
 
 
 def test_the_first_turn_stays_and_the_oldest_behind_it_go() -> None:
@@ -102,7 +102,8 @@ def test_it_fits_wherever_it_can(words: list[int], context: int, predict: int, k
     if len(messages) % 2 == 0:
         messages.append(Message("user", "And now?"))
     fit = Fit.of(context, predict, keep)
-    left, prompt = fitted(messages, 0, ids(messages), fit, TALK)
+    found = fitted(messages, 0, ids(messages), fit, COUNTING)
+    left, prompt = found.messages, found.ids
     assert left[-1] is messages[-1]
     assert [one.role for one in left[:1]] == ["user"]
     assert all(one.role != other.role for one, other in pairwise(left))
