@@ -32,7 +32,7 @@ def refused(where: str, value: object, expected: str, hint: str | None = None) -
     return RequestError(f"{where} is {shown(value)}, expected {expected}", hint=hint)
 
 
-def given(read: Callable[[Any, str], T], value: object, where: str) -> T | None:
+def optional(read: Callable[[Any, str], T], value: object, where: str) -> T | None:
     """What `read` makes of an argument that may be left out, as None."""
     return None if value is None else read(value, where)
 

@@ -14,7 +14,7 @@ def shown(text: str) -> str:
     return plain if len(plain) <= MAX_SHOWN else f"{plain[:MAX_SHOWN]}… ({len(text):,} characters)"
 
 
-def told(problems: Sequence[str]) -> str:
+def sentences_of(problems: Sequence[str]) -> str:
     """Sentences that begin with names, as one line: what holds of several is said once, of the first three.
 
     `a is missing`, `a.b has no rank`, `c is missing` give `a is missing, and so with c; a.b has no rank`.

@@ -50,7 +50,7 @@ def read_retry_after(said: str | None) -> float | None:
     return max((until - datetime.now(UTC)).total_seconds(), 0.0)
 
 
-def written(seconds: float) -> str:
+def go_duration(seconds: float) -> str:
     """As Go would write it, in whole seconds: 1h30m0s."""
     whole = round(seconds)
     hours, minutes = whole // 3600, whole // 60 % 60

@@ -275,7 +275,7 @@ class Model(Monitored):
         adapters: as in `generate`.
         """
         running = self._open
-        width = arguments.given(_step, chunk, "chunk") or self.defaults.resolved().num_batch
+        width = arguments.optional(_step, chunk, "chunk") or self.defaults.resolved().num_batch
         chosen = read_adapters(adapters, running.adapters)
         return running.score(arguments.ids(ids, "ids"), width, arguments.ids(source, "source"), chosen)
 
@@ -305,11 +305,11 @@ class Model(Monitored):
         """
         running = self._open
         wanted = EmbeddingOptions(
-            arguments.given(_step, dimensions, "dimensions"),
+            arguments.optional(_step, dimensions, "dimensions"),
             arguments.flag(truncate, "truncate"),
             arguments.flag(normalize, "normalize"),
             read_adapters(adapters, running.adapters),
-            arguments.given(arguments.text, prompt_name, "prompt_name"),
+            arguments.optional(arguments.text, prompt_name, "prompt_name"),
         )
         return running.embed(read_texts(texts), wanted)
 
@@ -372,7 +372,7 @@ class Model(Monitored):
 
     def _templated(self, template: object) -> Running:
         """Raises ModelClosed, TemplateError."""
-        return self._open.templated(arguments.given(arguments.text, template, "template"))
+        return self._open.templated(arguments.optional(arguments.text, template, "template"))
 
 
 def _read(running: Running, prompt: str | Sequence[int], asked: RequestOptions, *, bare: bool) -> Prompt:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from modelkit import arguments
 from modelkit.address import is_address
-from modelkit.arguments import given
+from modelkit.arguments import optional
 from modelkit.collecting import uncollected
 from modelkit.faults import Callbacks, translated
 from modelkit.fetch.access import Access, NoListener
@@ -65,8 +65,8 @@ def create(
     from modelkit.store.name import Name, valid_name_from
     from modelkit.store.store import Store
 
-    wanted = given(arguments.text, quantize, "quantize")
-    wanted_draft = given(arguments.text, quantize_draft, "quantize_draft")
+    wanted = optional(arguments.text, quantize, "quantize")
+    wanted_draft = optional(arguments.text, quantize_draft, "quantize_draft")
     alike, alone = arguments.flag(plain, "plain"), arguments.flag(offline, "offline")
     callbacks = Callbacks()
     listener = None if progress is None else _CallersProgress(progress, callbacks)
@@ -78,7 +78,7 @@ def create(
             path = arguments.path(modelfile, "modelfile")
             folder = arguments.absolute(path).parent
             recipe = read_recipe(path, folder, check_template=check_explicit)
-        named = given(arguments.text, name, "name")
+        named = optional(arguments.text, name, "name")
         target = valid_name_from(folder.name) if named is None else Name.new(named)
         store = Store(settings_at(home).home)
         access = pulling.bring(recipe, store, Access(offline=alone, listener=listener or NoListener()))
@@ -120,13 +120,13 @@ def pull(
     from modelkit.store.name import Name
     from modelkit.store.store import Store
 
-    wanted = given(arguments.text, quantize, "quantize")
+    wanted = optional(arguments.text, quantize, "quantize")
     alone, plain = arguments.flag(offline, "offline"), arguments.flag(insecure, "insecure")
     text = arguments.text(address, "address")
     callbacks = Callbacks()
     listener = NoListener() if progress is None else _CallersProgress(progress, callbacks)
     with translated(callbacks):
-        named = given(arguments.text, name, "name")
+        named = optional(arguments.text, name, "name")
         target = None if named is None else Name.new(named)
         found, store = pulling.read_pull_address(text), Store(settings_at(home).home)
         access = Access(offline=alone, insecure=plain, listener=listener)

@@ -189,7 +189,7 @@ def _role(value: object, where: str) -> str:
 
 
 def _text(value: object, where: str) -> str | None:
-    return at_door.given(at_door.text, value, where)
+    return at_door.optional(at_door.text, value, where)
 
 
 def _content(value: object, where: str) -> str:

@@ -13,7 +13,7 @@ from modelkit.chat.parts import in_parts, reads_parts
 from modelkit.chat.plain import plain
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import fingerprinted
-from modelkit.chat.styles.writing import written
+from modelkit.chat.styles.writing import write_calls
 from modelkit.errors import RequestError, TemplateError
 from modelkit.tokenizer.special import Specials
 
@@ -119,7 +119,7 @@ class ChatTemplate:
     def _written(self, calls: Sequence[ToolCall]) -> str | None:
         """Calls as the model writes them; None where that is not known."""
         style = self.style or fingerprinted(self.source)
-        return written(style, calls) if style and style.form and not style.header else None
+        return write_calls(style, calls) if style and style.form and not style.header else None
 
     def _filled(
         self,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from runtime.engine.request import Usage
 
 
-def cut(answer: "Generation", model: "ModelLike") -> str | None:
+def why_cut(answer: "Generation", model: "ModelLike") -> str | None:
     """A sentence about an answer that ended because of its length; None for any other."""
     if answer.reason != "length":
         return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelkit.cli.answer import cut, forgot, left_out, loading, outlook, timings, to_json
+from modelkit.cli.answer import forgot, left_out, loading, outlook, timings, to_json, why_cut
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
 from modelkit.cli.options.adapters import adapter_options, wanted_adapters
@@ -242,7 +242,7 @@ def _answer(model: "ModelLike", wanted: RunOptions, text: str) -> bool:
 
 
 def _explain_cut(answer: "Generation", model: "ModelLike", wanted: RunOptions) -> bool:
-    sentence = cut(answer, model)
+    sentence = why_cut(answer, model)
     if sentence is None:
         return True
     whole = not wanted.form or is_whole(wanted.form, answer.text)

@@ -49,7 +49,7 @@ def open_sides(stack: ExitStack, names: tuple[Name, Name], settings: Settings) -
     """Both, as long as the stack is. Raises what `open_model` raises, and RequestError for adapters that
     there are not.
     """
-    told = [parted(name) for name in names]
+    told = [split_adapters(name) for name in names]
     some = any(adapters for _, adapters in told)
     opened = [stack.enter_context(open_model(name, settings)) for name, _ in told]
     first, second = (
@@ -65,7 +65,7 @@ def are_encoders(names: tuple[Name, Name], settings: Settings) -> bool:
         return not any(describe(side.opened.inventory.config).writes for side in sides)
 
 
-def parted(name: Name) -> tuple[Name, list[str]]:
+def split_adapters(name: Name) -> tuple[Name, list[str]]:
     """The model's own name or path, and the adapters behind it. No name of a package has a plus; a path may
     have some, in what there is under it. Raises RequestError.
     """

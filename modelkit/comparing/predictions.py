@@ -79,7 +79,7 @@ def compare(
     ModelkitError: LoadError for models of different vocabularies.
     """
     names = arguments.model(a, "a"), arguments.model(b, "b")
-    given = arguments.given(arguments.text, text, "text")
+    given = arguments.optional(arguments.text, text, "text")
     timed = arguments.flag(speed, "speed")
     with translated():
         return compared(names, settings_at(home), given, speed=timed)

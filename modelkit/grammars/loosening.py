@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from modelkit.grammars.expressions import NotUnderstood
-from modelkit.grammars.patterns import whole
+from modelkit.grammars.patterns import found_in
 from modelkit.grammars.ways import Ways
 
 Schema = dict[str, Any]
@@ -144,7 +144,7 @@ def _in_words(key: str, value: Any, why: str) -> str:
     """Why a keyword is not taken, in our words where we have some."""
     try:
         if key == "pattern" and isinstance(value, str):
-            whole(value)
+            found_in(value)
     except NotUnderstood as error:
         return str(error)
     return "no grammar holds it" if f'Unimplemented keys: ["{key}"]' in why else why

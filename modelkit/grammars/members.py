@@ -5,7 +5,7 @@ from itertools import takewhile
 from typing import Any
 
 from modelkit.grammars.expressions import NotUnderstood
-from modelkit.grammars.patterns import whole
+from modelkit.grammars.patterns import found_in
 from modelkit.grammars.possible import possible
 from modelkit.grammars.rules import Rules, either, escaped, quoted
 from modelkit.grammars.ways import Schema, Ways
@@ -72,7 +72,7 @@ def members_of(rules: Rules, ways: Ways, schema: Schema, at: str, names: str = N
     fits = dict[str, str]()
     for pattern in patterns:
         try:
-            fits[pattern] = whole(pattern)
+            fits[pattern] = found_in(pattern)
         except NotUnderstood as error:
             rules.leave(f"patternProperties of {at}: none is written by {pattern[:80]!r}: {error}")
     free = f"/{names}/" + (f" & ~/{taken}/" if taken else "")

@@ -112,7 +112,7 @@ _ANYWHERE: _Where = (False, False)
 _EMPTY: _Ways = {_ANYWHERE: _Way("", empty=True)}
 
 
-def whole(pattern: str | Part) -> str:
+def found_in(pattern: str | Part) -> str:
     """A regular expression of all texts that the pattern is found in. Raises NotUnderstood."""
     ways = _of(understood(pattern) if isinstance(pattern, str) else pattern)
     if not ways:

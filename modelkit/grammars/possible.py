@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Any
 
 from modelkit.grammars.raw import listed_of, said_of
-from modelkit.grammars.rules import Rules, together
+from modelkit.grammars.rules import Rules, all_of
 from modelkit.grammars.ways import Beyond, Schema, Way, Ways, kinds_of, of_kind, step_of_both
 
 _DEEPEST = 4
@@ -61,7 +61,7 @@ def _text(rules: Rules, its: Schema) -> bool:
     if not said.fits or said.least > _LONGEST:
         return True
     size = rf"(.|\n){{{said.least},{'' if said.most is None else said.most}}}"
-    return rules.outcome(together([size, *said.fits])) != "never"
+    return rules.outcome(all_of([size, *said.fits])) != "never"
 
 
 def number_between(its: Mapping[str, Any], *, whole: bool) -> bool:

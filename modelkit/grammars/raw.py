@@ -10,8 +10,8 @@ from typing import Any
 
 from modelkit.grammars.automata import Looks, at_once, automaton_of, sized
 from modelkit.grammars.expressions import NotUnderstood
-from modelkit.grammars.patterns import FORMATS, whole
-from modelkit.grammars.rules import Free, Rules, either, escaped, together
+from modelkit.grammars.patterns import FORMATS, found_in
+from modelkit.grammars.rules import Free, Rules, all_of, either, escaped
 from modelkit.grammars.texts import pattern_for
 from modelkit.grammars.unfolded import pattern_of
 from runtime.records import dataclass
@@ -70,7 +70,7 @@ def said_of(rules: Rules, schema: Mapping[str, Any], at: str) -> TextRules:
     fits = list[str]()
     for pattern in (one["pattern"] for one in every if "pattern" in one):
         try:
-            fits.append(whole(pattern))
+            fits.append(found_in(pattern))
         except NotUnderstood as error:
             rules.leave(f"pattern of {at}: {error}")
     for name in (one["format"] for one in every if "format" in one):
@@ -94,7 +94,7 @@ def _as_one(every: Sequence[Mapping[str, Any]], least: int, most: int | None) ->
         looks = Looks(_MOST_LOOKS)
         found = [automaton_of(one, looks) for one in dict.fromkeys(patterns)]
         found += [sized(least, most)] if least or most is not None else []
-        one = whole(pattern_of(at_once(found, looks)))
+        one = found_in(pattern_of(at_once(found, looks)))
         return one if len(one) <= _LONGEST_WRITTEN else None
     except NotUnderstood:
         return None
@@ -105,7 +105,7 @@ def listed_of(rules: Rules, schema: Mapping[str, Any], at: str) -> list[Any]:
     fits = said_of(rules, schema, at).fits
     if not fits:
         return schema["enum"]
-    texts = {one: together([escaped(one), *fits]) for one in schema["enum"] if isinstance(one, str)}
+    texts = {one: all_of([escaped(one), *fits]) for one in schema["enum"] if isinstance(one, str)}
     never = {one for one, body in texts.items() if rules.outcome(body) == "never"}
     return [one for one in schema["enum"] if not isinstance(one, str) or one not in never]
 

@@ -14,7 +14,7 @@ from typing import Any
 from modelkit.errors import RequestError
 from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.forms import Form
-from modelkit.grammars.patterns import whole
+from modelkit.grammars.patterns import found_in
 from modelkit.grammars.places import places_in
 
 _REGEX_ERROR = re.compile(r"regex parse error:\n(?P<place>(?: .*\n)+)error: (?P<why>.*)")
@@ -173,7 +173,7 @@ def _most_repeated(form: Form) -> str | None:
 
 def _not_understood(pattern: str) -> str | None:
     try:
-        whole(pattern)
+        found_in(pattern)
     except NotUnderstood as error:
         return str(error)
     return None

@@ -200,10 +200,10 @@ class Rules:
         """A terminal's body for such a text, with as much of the mark as is text."""
         if self.pieces(mark) != [mark]:
             head, _ = self._parted(mark)
-            return _lacking(together(f"({one}){escaped(head)}" for one in way), (mark,))
+            return _lacking(all_of(f"({one}){escaped(head)}" for one in way), (mark,))
         # A text that is too short where the mark comes would take it in and go on, and be read to there.
         once = "" if any_beginning else rf" & ~/{ANYTHING}{escaped(mark)}(.|\n)+/"
-        return together(f"({one}){escaped(mark)}" for one in way) + once
+        return all_of(f"({one}){escaped(mark)}" for one in way) + once
 
     def _parted(self, mark: str) -> tuple[str, str]:
         """(the text that a mark with tokens in it begins with, what follows)."""
@@ -229,7 +229,7 @@ def escaped(text: str) -> str:
     return _META.sub(r"\\\g<0>", text).replace("\n", r"\n").replace("\r", r"\r").replace("\t", r"\t")
 
 
-def together(expressions: Iterable[str]) -> str:
+def all_of(expressions: Iterable[str]) -> str:
     """A terminal's body for texts that fit all of these regular expressions."""
     return " & ".join(f"/{one}/" for one in expressions)
 

@@ -34,7 +34,7 @@ from modelkit.grammars.expressions import (
     joined,
     others,
 )
-from modelkit.grammars.patterns import CONTROLS, FORMATS, whole
+from modelkit.grammars.patterns import CONTROLS, FORMATS, found_in
 from modelkit.grammars.unfolded import understood
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
@@ -168,7 +168,7 @@ def _pattern(pattern: str) -> str:
         # The library makes one class of several that stand beside each other.
         if all(any(low <= code <= high for low, high in _ranges_in(part)) for code in range(0x20)):
             part = _without_nul(part)
-        return f"^({whole(part)})$"
+        return f"^({found_in(part)})$"
     except NotUnderstood:
         return pattern
 

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from string import ascii_letters
 
-from modelkit.arguments import given, text
+from modelkit.arguments import optional, text
 from modelkit.errors import ModelfileError
 from modelkit.modelfile.directives import DIRECTIVES, ROLES, DirectiveRow
 from modelkit.modelfile.parameter_table import PARAMETERS
@@ -72,7 +72,7 @@ class Directive:
     def __post_init__(self) -> None:
         text(self.keyword, "keyword")
         text(self.value, f"the value of {_shown(self.keyword)}")
-        given(text, self.name, f"the name of {_shown(self.keyword)}")
+        optional(text, self.name, f"the name of {_shown(self.keyword)}")
         row = DIRECTIVES.get(self.keyword)
         if row is None:
             raise self._error(f"{_shown(self.keyword)} is not a directive", _keyword_hint(self.keyword))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from modelkit import __version__
-from modelkit.display import told
+from modelkit.display import sentences_of
 from modelkit.errors import PlanError, RequestError, TemplateError, TokenizerError
 from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack.metadata import Metadata
@@ -286,7 +286,7 @@ def check_tensors(source: "Source", plan: "Plan") -> None:
         raise PlanError(f"the {plan.role} {origin} cannot be run: {error}") from error
     if problems:
         raise PlanError(
-            f"the weights of {origin} do not fit its config.json: {told(problems)}",
+            f"the weights of {origin} do not fit its config.json: {sentences_of(problems)}",
             hint="Take all files from the same model.",
         )
 

@@ -33,7 +33,7 @@ def settle(
     target = _one(quantize, recipe.quantize, plain, "an option of create", notes)
     draft = _one(quantize_draft, recipe.quantize_draft, plain, "an option of create", notes)
     if target and target.auto:
-        with placed(target):
+        with at_line(target):
             raise PlanError(
                 "auto finds what makes a draft fastest, and this is the target",
                 hint="For the target name a format, or a target such as 4.5 bits.",
@@ -59,7 +59,7 @@ def _one(
 
 
 @contextmanager
-def placed(asked: Quantizing | None) -> Generator[None]:
+def at_line(asked: Quantizing | None) -> Generator[None]:
     """A refusal of what a line of the Modelfile asks for gets the line's place in front."""
     try:
         yield

@@ -24,7 +24,7 @@ from modelkit.pack.adapters.carried import Carried, carried_notes
 from modelkit.pack.adapters.fused import with_fused
 from modelkit.pack.adapters.named import carried_adapters
 from modelkit.pack.copies import refuse_same
-from modelkit.pack.formats import Formats, placed, settle
+from modelkit.pack.formats import Formats, at_line, settle
 from modelkit.pack.inherited import beneath, merge, with_renderer
 from modelkit.pack.licenses import license_files
 from modelkit.pack.metadata import DRAFT_FOLDER, Metadata, Provenance
@@ -240,7 +240,7 @@ def _beside(
 def _part(
     source: Source, role: Role, asked: Quantizing | None, inherited: Provenance | None, store: Store
 ) -> Part:
-    with placed(asked):
+    with at_line(asked):
         format_ = asked.format if asked else None
         part = decide(source, role, format_, plain=asked is not None and asked.plain)
         if asked and asked.measures:
@@ -309,7 +309,7 @@ def _draft_part(origin: Origin, beside: Origin | None, asked: Quantizing | None,
     if asked is None:
         return None
     missing = f"there is no draft to store as {asked}"
-    with placed(asked):
+    with at_line(asked):
         if has_head(origin.source.inventory):
             raise PlanError(
                 f"{missing}: the model's own draft head is stored with the model, as its format says",

@@ -106,10 +106,10 @@ def read_options(
     return RequestOptions(
         resolved=defaults.merge(own).resolved(),
         form=read_form(given.format, given.grammar, given.regex),
-        top_logprobs=arguments.given(_logprobs, given.top_logprobs, "top_logprobs"),
+        top_logprobs=arguments.optional(_logprobs, given.top_logprobs, "top_logprobs"),
         adapters=read_adapters(given.adapters, adapters),
-        logit_bias=arguments.given(_bias, given.logit_bias, "logit_bias") or {},
-        context_length=arguments.given(_context, given.context_length, "context_length"),
+        logit_bias=arguments.optional(_bias, given.logit_bias, "logit_bias") or {},
+        context_length=arguments.optional(_context, given.context_length, "context_length"),
     )
 
 

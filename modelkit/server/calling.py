@@ -12,7 +12,7 @@ from starlette.types import Receive
 
 from modelkit.interest import Interest
 from modelkit.model import Model
-from modelkit.server.chosen import choosing, parted
+from modelkit.server.chosen import choosing, split_adapters
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of
 from modelkit.server.models.pool import Lease
 from modelkit.server.serving import Serving, serving_of, threads_for, trace_of
@@ -34,7 +34,7 @@ async def call(
     """
     serving, trace, interest = serving_of(request), trace_of(request), Interest()
     check_open(serving)
-    name, adapters = parted(model)
+    name, adapters = split_adapters(model)
 
     async def run() -> T:
         async with serving.pool.acquire(name, keep_alive, turn=False) as lease:

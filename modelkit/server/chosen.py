@@ -10,7 +10,7 @@ from modelkit.requests.attached import Chosen, read_texts
 from modelkit.server.faults import refused
 
 
-def parted(name: str) -> tuple[str, list[str]]:
+def split_adapters(name: str) -> tuple[str, list[str]]:
     """The model's own name, and the adapters that are named behind it."""
     model, *adapters = name.split("+")
     if not all((model, *adapters)):

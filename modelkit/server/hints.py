@@ -49,7 +49,7 @@ def labels(body: Fields, field: str) -> None:
             raise wrong(f"{body.name(field)}.{name[:80]}", value, "a text")
 
 
-def given(body: Fields, hints: Mapping[str, Kind]) -> tuple[str, ...]:
+def check_hints(body: Fields, hints: Mapping[str, Kind]) -> tuple[str, ...]:
     """Those of the hints that there are, in order of their names. Raises Refused for one of another kind."""
     found = sorted(field for field in hints.keys() & body.peek.keys() if body.peek[field] is not None)
     for field in found:

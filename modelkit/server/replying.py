@@ -12,7 +12,7 @@ from modelkit.server.ask import Ask
 from modelkit.server.fields import Fields
 from modelkit.server.http.body import read_json
 from modelkit.server.http.own_headers import with_ignored, with_notes
-from modelkit.server.http.writing import written
+from modelkit.server.http.writing import json_response
 from modelkit.server.serving import apart, trace_of
 from modelkit.server.streaming import Formatter, Wire, stream
 from modelkit.server.underway import Underway
@@ -74,6 +74,6 @@ async def _whole(request: Request, ask: Ask, writer: Writer) -> Response:
                 begun = True
             for row, events in step:
                 writer.take(row, events)
-        return with_notes(await written(request, writer.whole()), under.started.notes)
+        return with_notes(await json_response(request, writer.whole()), under.started.notes)
     finally:
         await under.close()

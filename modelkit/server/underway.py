@@ -26,7 +26,7 @@ from modelkit.interest import Interest
 from modelkit.model import Model
 from modelkit.server.ask import Ask, Started
 from modelkit.server.calling import check_open, gone, note_failure, note_lease
-from modelkit.server.chosen import choosing, parted
+from modelkit.server.chosen import choosing, split_adapters
 from modelkit.server.faults import Fault, Refused, client_gone, refused
 from modelkit.server.metrics import Histogram
 from modelkit.server.models.pool import Lease
@@ -161,7 +161,7 @@ class Underway:
         check_open(self.serving)
         try:
             asked = self._ask
-            name, adapters = parted(asked.model)
+            name, adapters = split_adapters(asked.model)
             lent = self.serving.pool.acquire(name, asked.keep_alive, priority=self._priority)
             lease = await self._held.enter_async_context(lent)
             note_lease(self.trace, asked.model, lease)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelkit.durations import FOR_EVER, read_keep_alive, read_retry_after, written
+from modelkit.durations import FOR_EVER, go_duration, read_keep_alive, read_retry_after
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.settings import Settings
 
@@ -58,7 +58,7 @@ def test_anything_else_is_refused_by_its_name(value: object) -> None:
 
 @given(st.integers(0, 10**7))
 def test_what_is_written_is_read_as_it_was(seconds: int) -> None:
-    assert read_keep_alive(written(seconds), "x") == seconds
+    assert read_keep_alive(go_duration(seconds), "x") == seconds
 
 
 def test_the_environment_has_the_default() -> None:

@@ -15,7 +15,7 @@ from modelkit.chat.message import Message, ToolCall
 from modelkit.chat.patience import Patience
 from modelkit.chat.styles.derive import ID, KEYS, LAST_TAG, NAMES, VALUES, Written, common_start, derived
 from modelkit.chat.styles.style import Span, Style
-from modelkit.chat.styles.writing import written
+from modelkit.chat.styles.writing import write_calls
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import TemplateError
 
@@ -138,7 +138,7 @@ def _holds(style: Style, found: Written) -> bool:
     """Does the style write what the template wrote?"""
     texts = (found.one, found.two, found.wide)
     pairs = [(text, calls) for text, calls in zip(texts, _samples(), strict=True) if text is not None]
-    return all(_plain(written(style, calls)) == _plain(text) for text, calls in pairs)
+    return all(_plain(write_calls(style, calls)) == _plain(text) for text, calls in pairs)
 
 
 def _plain(text: str) -> str:

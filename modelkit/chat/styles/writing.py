@@ -12,7 +12,7 @@ from modelkit.chat.message import ToolCall
 from modelkit.chat.styles.style import JsonCall, MarkedCall, PythonCall, Style, Tag
 
 
-def written(style: Style, calls: Sequence[ToolCall]) -> str:
+def write_calls(style: Style, calls: Sequence[ToolCall]) -> str:
     """The calls of one answer, from the first mark to the last. Raises ValueError for a style that has none,
     or that writes messages with headers, whose calls are messages of their own.
     """

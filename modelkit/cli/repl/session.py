@@ -5,7 +5,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from modelkit.chat.message import Message, ToolCall
-from modelkit.cli.answer import cut, forgot, left_out, timings
+from modelkit.cli.answer import forgot, left_out, timings, why_cut
 from modelkit.cli.repl.blocks import read_block, unquoted
 from modelkit.cli.repl.conversation import Conversation
 from modelkit.cli.repl.saved import ConversationFile
@@ -212,7 +212,7 @@ class Session:
         echo("\n")
         answer = stream.result
         self._say_left_out(answer)
-        for sentence in filter(None, (*answer.notes, forgot(answer), cut(answer, self.model))):
+        for sentence in filter(None, (*answer.notes, forgot(answer), why_cut(answer, self.model))):
             note(sentence)
         if self.settings.verbose:
             echo(timings(answer, self.model), err=True)

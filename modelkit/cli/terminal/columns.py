@@ -19,7 +19,7 @@ def padded(text: str, columns: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
-def cut(text: str, columns: int) -> str:
+def beginning_of(text: str, columns: int) -> str:
     """As much of its beginning as so many columns hold."""
     for place, char in enumerate(text):
         columns -= _columns_of(char)

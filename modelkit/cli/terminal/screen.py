@@ -21,8 +21,8 @@ from typing import IO, Any
 import click
 
 from modelkit.cli.terminal import interrupts
-from modelkit.cli.terminal.columns import cut
-from modelkit.cli.terminal.ui import printable, whole, wrapped
+from modelkit.cli.terminal.columns import beginning_of
+from modelkit.cli.terminal.ui import characters_of, printable, wrapped
 from modelkit.errors import readable
 from modelkit.settings.terminal import knows_escapes, wants_color
 
@@ -174,7 +174,7 @@ class Waiting:
         said = self._label + self._more()
         label = "stopping; Ctrl-C again leaves at once" if interrupts.pending() else said
         seconds = f"  {passed_s:.0f} s" if passed_s >= 2 else ""
-        line = cut(f"{frame} {label}{seconds}", (_columns(sys.stderr) or _USUAL_COLUMNS) - 1)
+        line = beginning_of(f"{frame} {label}{seconds}", (_columns(sys.stderr) or _USUAL_COLUMNS) - 1)
         with _LINE:
             if not self._over.is_set():
                 sys.stderr.write(f"\r{line}\x1b[K")
@@ -227,7 +227,9 @@ def _json(value: Any, indent: str = "") -> str:
     """Indented, but a list of plain values on one line: an answer has one id per token."""
     inner = indent + "  "
     if isinstance(value, dict) and value:
-        pairs = (f"{inner}{json.dumps(whole(str(key)))}: {_json(one, inner)}" for key, one in value.items())
+        pairs = (
+            f"{inner}{json.dumps(characters_of(str(key)))}: {_json(one, inner)}" for key, one in value.items()
+        )
         return "{\n" + ",\n".join(pairs) + f"\n{indent}}}"
     if isinstance(value, list | tuple) and any(isinstance(one, dict | list | tuple) for one in value):
         return "[\n" + ",\n".join(inner + _json(one, inner) for one in value) + f"\n{indent}]"
@@ -237,4 +239,4 @@ def _json(value: Any, indent: str = "") -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    return whole(value) if isinstance(value, str) else value
+    return characters_of(value) if isinstance(value, str) else value

@@ -31,11 +31,13 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        c for c in whole(text) if c in "\n\t" or (unicodedata.category(c) not in _UNSAFE and c not in _BIDI)
+        c
+        for c in characters_of(text)
+        if c in "\n\t" or (unicodedata.category(c) not in _UNSAFE and c not in _BIDI)
     )
 
 
-def whole(text: str) -> str:
+def characters_of(text: str) -> str:
     """With characters alone: bytes that are text as such, and U+FFFD for others."""
     return _HALF.sub("\ufffd", as_text(text))
 

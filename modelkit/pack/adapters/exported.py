@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from modelkit.errors import PlanError
-from modelkit.pack.adapters.fusing import Way, Ways, parted, ways, ways_of
+from modelkit.pack.adapters.fusing import Way, Ways, table_that_parts, ways, ways_of
 from modelkit.pack.adapters.place import Kind, head_beside
 from modelkit.pack.adapters.stored import StoredAdapter
 from modelkit.pack.sources import Origin
@@ -54,7 +54,7 @@ class ExportedAdapter:
         changed, table = self.adapter.parameters, self.table
         try:
             if not apart:
-                if parted(self.described, changed, unties=False) is not None:
+                if table_that_parts(self.described, changed, unties=False) is not None:
                     raise PlanError("it changes only one of head and embedding, which are one here")
                 return ways(self.described, inventory, changed)
             own = changed if table is None else {table if name == HEAD_WEIGHT else name for name in changed}

@@ -57,12 +57,12 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
     """The target with these adapters in its weights, before they are quantized: its format is named, not to
     be found. Raises PlanError.
     """
-    from modelkit.pack.adapters.fusing import in_file, parted, ways  # loads MLX
+    from modelkit.pack.adapters.fusing import in_file, table_that_parts, ways  # loads MLX
 
     _refuse_unmoved(target.source, adapters)
     source, spare, head, described = target.source, target.spare, None, describe(target.plan.config)
     changed = {name for one in adapters for name in one.parameters}
-    table = parted(described, changed, unties=any(one.unties for one in adapters))
+    table = table_that_parts(described, changed, unties=any(one.unties for one in adapters))
     if table is not None:
         from modelkit.pack.adapters.own_head import with_own_head
 

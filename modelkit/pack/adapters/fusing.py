@@ -64,7 +64,7 @@ def ways(described: Described, inventory: Inventory, changed: Iterable[str]) -> 
     return ways_of(described, inventory, names)
 
 
-def parted(described: Described, changed: set[str], *, unties: bool) -> str | None:
+def table_that_parts(described: Described, changed: set[str], *, unties: bool) -> str | None:
     """The table that is the head, too, where what changes the one is not what changes the other.
 
     unties: does a change to the embedding leave a head that is tied to it?

@@ -186,7 +186,7 @@ ROWS: tuple[Limit, ...] = (
     Limit(("bitnet",), when.ever, "it takes packed weights alone, and its kernels are for Metal"),
     Limit(
         ("bailing_hybrid",),
-        when.said("group_norm_size"),
+        when.is_set("group_norm_size"),
         "its linear layers forget as the next ones do, as the authors count them",
     ),
     Limit(("kimi_vl",), when.named("kv_b_proj"), "it leaves kv_b_proj as it is called here", alone=True),
@@ -382,7 +382,7 @@ ROWS: tuple[Limit, ...] = (
     ),
     Limit(("olmo",), when.ever, "its class reads the layout of ai2-olmo alone"),
     Limit(("nanochat",), when.ever, "its class reads the layout of nanochat's own files alone"),
-    Limit(("olmoe",), when.said("clip_qkv"), "it leaves out clip_qkv"),
+    Limit(("olmoe",), when.is_set("clip_qkv"), "it leaves out clip_qkv"),
     Limit(
         ("minicpm", "minicpm3", "phi3", "phimoe"),
         lambda block, _names: "long_factor" in when.rope_of(block),

@@ -15,7 +15,7 @@ def equals(field: str, value: Any) -> When:
     return lambda block, _names: block.get(field) == value
 
 
-def said(field: str) -> When:
+def is_set(field: str) -> When:
     return lambda block, _names: block.get(field) is not None
 
 

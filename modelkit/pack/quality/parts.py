@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
 from modelkit.pack import checks
-from modelkit.pack.formats import placed
+from modelkit.pack.formats import at_line
 from modelkit.pack.part import Part
 from modelkit.pack.planning.planned import Plan, Tuned
 from modelkit.pack.planning.policy import Choice
@@ -55,7 +55,7 @@ def _settled(
     part: Part, target: Part | None, ready: "Ready", store: Store, progress: Progress
 ) -> tuple[Part, Files]:
     """target: a draft's."""
-    with placed(part.asked):
+    with at_line(part.asked):
         return _settled_here(part, target, ready, store, progress)
 
 

@@ -127,9 +127,9 @@ def _gone_on(body: Fields, thread: Thread, changes: Sequence[Fields], efforts: E
 
 def _check_hints(body: Fields) -> None:
     """Refuse what cannot be done, and what would change nothing where it is not what it is on the wire."""
-    hints.given(body, _HINTS)
+    hints.check_hints(body, _HINTS)
     if (about := body.fields("metadata")) is not None:
-        hints.given(about, {"user_id": hints.text})
+        hints.check_hints(about, {"user_id": hints.text})
     body.refuse("mcp_servers", "this server calls no other servers")
 
 

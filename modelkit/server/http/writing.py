@@ -9,7 +9,7 @@ from modelkit.server.in_parts import in_parts, large
 from modelkit.server.serving import apart
 
 
-async def written(request: Request, value: Any) -> Response:
+async def json_response(request: Request, value: Any) -> Response:
     """As JSONResponse has it. Who has the value leaves it as it is meanwhile."""
     if not large(value):
         return JSONResponse(value)

@@ -13,7 +13,7 @@ from modelkit.errors import RequestError, Unplaced
 from modelkit.model import Model
 from modelkit.server.ask import Ask, Start
 from modelkit.server.calling import call
-from modelkit.server.chosen import parted
+from modelkit.server.chosen import split_adapters
 from modelkit.server.faults import Refused, refused
 from modelkit.server.ollama.lines import Lines, Shape, empty, wire
 from modelkit.server.ollama.reading import THINKING, Chat, Common, Generate, read_chat, read_generate
@@ -151,7 +151,7 @@ async def _answered(
 async def _loaded(request: Request, shape: Shape, common: Common) -> Response:
     """Nothing is asked: the model is to be in memory, or with keep_alive 0, to leave it."""
     if common.keep_alive == 0:
-        name, adapters = parted(common.model)
+        name, adapters = split_adapters(common.model)
         if not serving_of(request).pool.stop(name, adapters=adapters):  # a name that there is not is told so
             await apart(request, _check_stored, request, name)
         return JSONResponse(empty(shape, common.model, "unload"))

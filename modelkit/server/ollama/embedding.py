@@ -12,9 +12,9 @@ from modelkit.model import Model
 from modelkit.server.calling import call
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
-from modelkit.server.http.writing import written
+from modelkit.server.http.writing import json_response
 from modelkit.server.ollama.options import Options, read_options
-from modelkit.server.ollama.reading import read_kept
+from modelkit.server.ollama.reading import read_keep_alive
 from modelkit.server.ollama.wire import nanoseconds
 from modelkit.server.replying import naming, read
 from modelkit.server.serving import trace_of
@@ -61,7 +61,7 @@ def read_embed(body: Fields) -> Embed:
         truncate=body.flag("truncate", default=True),
         dimensions=body.whole("dimensions", 0, _MOST_DIMENSIONS) or None,
         options=read_options(body.fields("options")),
-        keep_alive=read_kept(body),
+        keep_alive=read_keep_alive(body),
         unknown=body.unknown(_EMBED),
         prompt=body.text("prompt_name"),
     )
@@ -72,7 +72,7 @@ def read_legacy(body: Fields) -> Embed:
     text = body.text("prompt", "")
     options = read_options(body.fields("options"))
     texts, unknown = [text] if text else [], body.unknown(_LEGACY)
-    return Embed(body.needed_text("model"), texts, True, None, options, read_kept(body), unknown)
+    return Embed(body.needed_text("model"), texts, True, None, options, read_keep_alive(body), unknown)
 
 
 async def embed(request: Request) -> Response:
@@ -96,7 +96,9 @@ async def embed(request: Request) -> Response:
         "total_duration": nanoseconds(time.monotonic() - began_s),
         "load_duration": nanoseconds(trace_of(request).load_s),
     }
-    return naming(request, await written(request, {"model": asked.model, **said, **times}), asked.ignored)
+    return naming(
+        request, await json_response(request, {"model": asked.model, **said, **times}), asked.ignored
+    )
 
 
 async def embeddings(request: Request) -> Response:
@@ -107,7 +109,7 @@ async def embeddings(request: Request) -> Response:
         return model.embed(asked.texts, normalize=False).vectors[0].tolist() if asked.texts else []
 
     said = await call(request, asked.model, made, asked.keep_alive, embeds=True)
-    return naming(request, await written(request, {"embedding": said}), asked.ignored)
+    return naming(request, await json_response(request, {"embedding": said}), asked.ignored)
 
 
 def _nothing(_: Model) -> dict[str, Any]:

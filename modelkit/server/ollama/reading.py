@@ -115,7 +115,7 @@ def read_model(body: Fields) -> str:
     return named
 
 
-def read_kept(body: Fields) -> float | None:
+def read_keep_alive(body: Fields) -> float | None:
     """`keep_alive` in seconds; None where the server decides."""
     return None if body.raw("keep_alive") == "" else body.duration("keep_alive")
 
@@ -158,7 +158,7 @@ def _common(body: Fields, known: frozenset[str]) -> Common:
         options=options,
         keywords=keywords,
         stream=body.flag("stream", default=True),
-        keep_alive=read_kept(body),
+        keep_alive=read_keep_alive(body),
         ignored=(*options.ignored, *idle, *body.unknown(known)),
     )
 

@@ -15,7 +15,7 @@ from modelkit.errors import InvalidName
 from modelkit.fetch.access import Access
 from modelkit.packages import copy as copy_package
 from modelkit.packages import remove
-from modelkit.server.chosen import parted
+from modelkit.server.chosen import split_adapters
 from modelkit.server.faults import refused
 from modelkit.server.http.body import parts_of, read_json
 from modelkit.server.http.own_headers import with_ignored
@@ -46,7 +46,7 @@ async def list_running(request: Request) -> Response:
 async def show_package(request: Request) -> Response:
     body = await read_json(request)
     verbose = body.flag("verbose", default=False)
-    name, adapters = parted(read_model(body))
+    name, adapters = split_adapters(read_model(body))
     said = await apart(request, show, _home(request), name, adapters, verbose=verbose)
     return with_ignored(JSONResponse(said), body.unknown({*NAMES, "verbose"}))
 

@@ -85,7 +85,7 @@ def chat(
 def counter(
     messages: list[Message], options: Mapping[str, Any], names: Mapping[str, str]
 ) -> Callable[[Model], int]:
-    """How many tokens the prompt takes that `chat` would make of the same. names: as of `told`."""
+    """How many tokens the prompt takes that `chat` would make of it. names: as of `in_clients_words`."""
     frame = {name: options[name] for name in _FRAME if name in options}
 
     def count(model: Model) -> int:
@@ -98,17 +98,17 @@ def counter(
     return count
 
 
-def spelt(body: Fields) -> dict[str, str]:
+def client_names(body: Fields) -> dict[str, str]:
     """What the client calls our keywords: of several fields that may set one, the first that it sent."""
     own = {str(field): str(field) for field in body.peek}
     said = {word: body.first(fields) for word, fields in _SPELT.items()}
     return {**{word: field for word, field in said.items() if field}, **own}
 
 
-def told(start: Start, names: Mapping[str, str], prompt: str = "messages") -> Start:
-    """The same, with what a model refuses told by the client's own fields (`spelt`), and a prompt that is too
-    long, the field `prompt`, in OpenAI's own words: agents and libraries look for them, beside the code,
-    before they shorten a conversation.
+def in_clients_words(start: Start, names: Mapping[str, str], prompt: str = "messages") -> Start:
+    """The same, with what a model refuses told by the client's own fields (`client_names`), and a prompt that
+    is too long, the field `prompt`, in OpenAI's own words: agents and libraries look for them, beside the
+    code, before they shorten a conversation.
     """
 
     def call(model: Model, row: int) -> GenerationStream:

@@ -95,7 +95,7 @@ def read_chat(body: Fields, most_rows: int) -> ChatRequest:
         options=options,
         rows=rows,
         style=replace(read_style(body, logprobs=top is not None), guises=offered.guises),
-        keep_alive=sampling.read_kept(body),
+        keep_alive=sampling.read_keep_alive(body),
         priority=sampling.read_priority(body),
         hints=sampling.hints_in(body),
         notes=tuple(offered.notes),
@@ -130,7 +130,7 @@ def read_style(body: Fields, *, logprobs: bool) -> Style:
 
 
 def _check_media(body: Fields) -> None:
-    hints.given(body, {"audio": hints.thing})
+    hints.check_hints(body, {"audio": hints.thing})
     for place, one in enumerate(body.items("modalities", 8)):
         if one != "text":
             where = f"modalities[{place}]"

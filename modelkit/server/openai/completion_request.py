@@ -82,7 +82,7 @@ def read_completion(body: Fields, most_rows: int) -> CompletionRequest:
         each=read_rows(body, most_rows),
         echo=body.flag("echo", default=False),
         style=read_style(body, logprobs=top is not None),
-        keep_alive=sampling.read_kept(body),
+        keep_alive=sampling.read_keep_alive(body),
         priority=sampling.read_priority(body),
         hints=sampling.hints_in(body),
         listed=isinstance(body.peek["prompt"], list) and prompts != [body.peek["prompt"]],

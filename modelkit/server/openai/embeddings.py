@@ -13,7 +13,7 @@ from modelkit.model import Model
 from modelkit.server.calling import call
 from modelkit.server.faults import refused, renamed
 from modelkit.server.fields import Fields
-from modelkit.server.http.writing import written as in_json
+from modelkit.server.http.writing import json_response
 from modelkit.server.openai import sampling
 from modelkit.server.openai.asking import model_of, too_long
 from modelkit.server.openai.completion_request import Prompt, read_prompts
@@ -61,12 +61,14 @@ def read_embeddings(body: Fields) -> EmbeddingsRequest:
         encoding="base64" if encoding == "base64" else "float",
         dimensions=body.whole("dimensions", 1, _MOST_DIMENSIONS),
         prompt=body.text("prompt_name"),
-        keep_alive=sampling.read_kept(body),
+        keep_alive=sampling.read_keep_alive(body),
         hints=sampling.hints_in(body),
     )
 
 
-def written(asked: EmbeddingsRequest, vectors: "np.ndarray", tokens: Sequence[int]) -> dict[str, Any]:
+def embeddings_answer(
+    asked: EmbeddingsRequest, vectors: "np.ndarray", tokens: Sequence[int]
+) -> dict[str, Any]:
     """The answer. vectors: float32 [N, D]. tokens: how many of each input were read."""
     data = [
         {"object": "embedding", "index": place, "embedding": _encoded(vector, asked.encoding)}
@@ -96,8 +98,8 @@ async def embeddings(request: Request) -> Response:
             raise too_long(error, where, where, hinting=False) from error
         except ModelkitError as error:
             raise renamed(error, _NAMES) or error from error
-        return written(replace(asked, model=asked.model or model.name), found.vectors, found.tokens)
+        return embeddings_answer(replace(asked, model=asked.model or model.name), found.vectors, found.tokens)
 
     name = model_of(request, asked.model, "vectors")
     said = await call(request, name, embed, asked.keep_alive, embeds=True)
-    return naming(request, await in_json(request, said), asked.hints)
+    return naming(request, await json_response(request, said), asked.hints)

@@ -53,7 +53,7 @@ def read_form(body: Fields) -> dict[str, Any]:
     found = [one for one in (_response_format(body), *_plain(body), *_structured(body)) if one]
     if len(found) > 1:
         raise refused("invalid_request", "several fields say what the answer shall look like; give one")
-    hints.given(body, {"guided_decoding_backend": hints.text})
+    hints.check_hints(body, {"guided_decoding_backend": hints.text})
     if body.has("guided_whitespace_pattern"):
         raise refused("invalid_request", "guided_whitespace_pattern is not offered by this server")
     return found[0] if found else {}

@@ -14,7 +14,7 @@ from typing import Any
 from modelkit.errors import ModelkitError
 from modelkit.pack.adapters.stored import read_stored
 from modelkit.packages import list_packages
-from modelkit.server.chosen import parted
+from modelkit.server.chosen import split_adapters
 from modelkit.server.faults import refused
 from modelkit.settings import Settings
 from modelkit.showing.texts import recipe
@@ -56,7 +56,7 @@ def read_models(settings: Settings) -> list[Listed]:
 
 def read_model(settings: Settings, name: str) -> Listed:
     """name: as listed. Raises Refused where no model has it."""
-    base, adapters = parted(name)
+    base, adapters = split_adapters(name)
     try:
         model = _listed(Store(settings.home).resolve(base))
     except ModelkitError as error:

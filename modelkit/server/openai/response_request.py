@@ -101,7 +101,7 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
     found = tools.chosen(body, offered)
     include = body.texts("include")
     updates = updates_in(earlier, given)
-    options, idle = updates.of(_options(body)) | found, {*hints.given(body, _HINTS)}
+    options, idle = updates.of(_options(body)) | found, {*hints.check_hints(body, _HINTS)}
     top = body.whole("top_logprobs", 0, sampling.MOST_TOP_LOGPROBS)
     if _LOGPROBS in include:
         options["top_logprobs"] = top or 0
@@ -123,7 +123,7 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
         background=_background(body),
         written=ItemOptions(_summarized(body), _SEALED in include, _LOGPROBS in include, offered.guises),
         echo=updates.said_again(body, _echo(body, listed)),
-        keep_alive=sampling.read_kept(body),
+        keep_alive=sampling.read_keep_alive(body),
         priority=sampling.read_priority(body),
         hints=tuple(sorted({*sampling.hints_in(body), *idle} - {"store"})),
         dropped=dropped,
@@ -147,7 +147,7 @@ def _options(body: Fields) -> dict[str, Any]:
         options["num_predict"] = body.fit("max_output_tokens", "num_predict", most)
     text = body.fields("text")
     if text is not None:
-        hints.given(text, _OF_TEXT)
+        hints.check_hints(text, _OF_TEXT)
     form = None if text is None else text.fields("format")
     return options if form is None else options | forms.read_format(form)
 

@@ -13,7 +13,7 @@ from modelkit.server.calling import call
 from modelkit.server.conversation import with_wish
 from modelkit.server.fields import Fields
 from modelkit.server.http.own_headers import with_notes
-from modelkit.server.openai.asking import chat, counter, model_of, spelt, told
+from modelkit.server.openai.asking import chat, client_names, counter, in_clients_words, model_of
 from modelkit.server.openai.background import begun
 from modelkit.server.openai.chat_request import read_chat
 from modelkit.server.openai.chat_written import ChatStream
@@ -38,13 +38,17 @@ PROGRESS_S = 0.5
 
 async def chat_completions(request: Request) -> Response:
     most = serving_of(request).limits.rows
-    asked, names = await read(request, lambda body: (read_chat(body, most), spelt(body)))
+    asked, names = await read(request, lambda body: (read_chat(body, most), client_names(body)))
 
     def start(model: Model, row: int) -> GenerationStream:
         return chat(model, asked.messages, seeds(asked.options, row), asked.model, asked.notes)
 
     ask = Ask(
-        model_of(request, asked.model), told(start, names), asked.rows, asked.keep_alive, asked.priority
+        model_of(request, asked.model),
+        in_clients_words(start, names),
+        asked.rows,
+        asked.keep_alive,
+        asked.priority,
     )
     writer = ChatStream(asked.model, asked.style, asked.rows)
     wire = replace(SSE, beat_s=PROGRESS_S, progress=writer.progress) if asked.style.progress else SSE
@@ -53,12 +57,12 @@ async def chat_completions(request: Request) -> Response:
 
 async def completions(request: Request) -> Response:
     most = serving_of(request).limits.rows
-    asked, names = await read(request, lambda body: (read_completion(body, most), spelt(body)))
+    asked, names = await read(request, lambda body: (read_completion(body, most), client_names(body)))
     rows = Rows(asked)
 
     def start(model: Model, row: int) -> GenerationStream:
         called = asked.prompt_of(row)
-        return told(rows.start, {**names, "ids": called, "prompt": called}, called)(model, row)
+        return in_clients_words(rows.start, {**names, "ids": called, "prompt": called}, called)(model, row)
 
     name, scores = model_of(request, asked.model), asked.echo and asked.style.logprobs
     ask = Ask(name, start, asked.rows, asked.keep_alive, asked.priority, scores=scores)
@@ -69,13 +73,17 @@ async def completions(request: Request) -> Response:
 
 async def responses(request: Request) -> Response:
     kept = kept_of(request)
-    asked, names = await read(request, lambda body: (read_response(body, kept), spelt(body)))
+    asked, names = await read(request, lambda body: (read_response(body, kept), client_names(body)))
 
     def start(model: Model, row: int) -> GenerationStream:
         return chat(model, asked.messages, asked.options, asked.model, asked.notes)
 
     ask = Ask(
-        model_of(request, asked.model), told(start, names, "input"), 1, asked.keep_alive, asked.priority
+        model_of(request, asked.model),
+        in_clients_words(start, names, "input"),
+        1,
+        asked.keep_alive,
+        asked.priority,
     )
     if asked.background:
         running = await begun(request, ask, asked, kept)
@@ -92,7 +100,7 @@ async def compact(request: Request) -> Response:
     def reader(body: Fields) -> tuple[ResponseRequest, dict[str, str]]:
         body.refuse("stream", "a compaction is given whole")
         body.refuse("background", "a compaction is given on the connection that asked for it")
-        return read_response(body, kept), spelt(body)
+        return read_response(body, kept), client_names(body)
 
     asked, names = await read(request, reader)
     options = {**asked.options, "tool_choice": "none"} if "tools" in asked.options else asked.options
@@ -101,7 +109,11 @@ async def compact(request: Request) -> Response:
         return chat(model, with_wish(asked.messages), options, asked.model)
 
     ask = Ask(
-        model_of(request, asked.model), told(start, names, "input"), 1, asked.keep_alive, asked.priority
+        model_of(request, asked.model),
+        in_clients_words(start, names, "input"),
+        1,
+        asked.keep_alive,
+        asked.priority,
     )
     hints = asked.hints + asked.dropped
     return await reply(request, ask, Compaction(asked, None), SSE, streamed=False, ignored=hints)
@@ -109,7 +121,9 @@ async def compact(request: Request) -> Response:
 
 async def input_tokens(request: Request) -> Response:
     """What the prompt of a response would take, by the very way that answers it."""
-    asked, names = await read(request, lambda body: (read_response(body, kept_of(request)), spelt(body)))
+    asked, names = await read(
+        request, lambda body: (read_response(body, kept_of(request)), client_names(body))
+    )
     count = await call(request, model_of(request, asked.model), counter(asked.messages, asked.options, names))
     said = JSONResponse({"object": "response.input_tokens", "input_tokens": count})
     return naming(request, said, asked.hints + asked.dropped)

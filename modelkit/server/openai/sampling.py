@@ -155,10 +155,10 @@ def hints_in(body: Fields) -> tuple[str, ...]:
     """The fields that were given and change nothing. Raises Refused for one that is not what it is on the
     wire.
     """
-    return hints.given(body, HINTS)
+    return hints.check_hints(body, HINTS)
 
 
-def read_kept(body: Fields) -> float | None:
+def read_keep_alive(body: Fields) -> float | None:
     """`keep_alive` in seconds; None where the server decides."""
     return body.duration("keep_alive")
 

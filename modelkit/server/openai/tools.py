@@ -47,7 +47,7 @@ def read_tools(body: Fields) -> Offered:
     """Of chat completions."""
     if body.raw("functions") and body.raw("function_call") != "none":
         raise refused("invalid_request", "functions is not offered; give them as tools", "functions")
-    hints.given(body, {"function_call": hints.text_or_thing})
+    hints.check_hints(body, {"function_call": hints.text_or_thing})
     offered = Offered()
     for one in body.each("tools", MOST_TOOLS):
         kind = one.text("type", "function")

@@ -26,12 +26,12 @@ from modelkit.durations import FOR_EVER
 from modelkit.model import Model
 from modelkit.modelfile import PARAMETERS
 from modelkit.server.calling import call, check_open, note_lease, unless_gone
-from modelkit.server.chosen import choosing, parted
+from modelkit.server.chosen import choosing, split_adapters
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused
 from modelkit.server.http.body import read_json
 from modelkit.server.http.own_headers import with_ignored
-from modelkit.server.http.writing import written
+from modelkit.server.http.writing import json_response
 from modelkit.server.models.standing import Shown
 from modelkit.server.own.lines import word
 from modelkit.server.serving import serving_of, trace_of
@@ -52,7 +52,7 @@ async def find(request: Request) -> Response:
     if not name:
         raise refused("invalid_request", "model is missing, expected a name", "model")
     pool = serving_of(request).pool
-    found = pool.find(parted(name)[0])
+    found = pool.find(split_adapters(name)[0])
     loaded = any(one.digest == found.digest and one.state == "ready" for one in pool.shown())
     return JSONResponse({"name": found.name, "digest": found.digest, "loaded": loaded})
 
@@ -61,7 +61,7 @@ async def load(request: Request) -> Response:
     """Load a model, and say what it is."""
     body, pool = await read_json(request), serving_of(request).pool
     name, keep_alive = body.needed_text("model"), body.duration("keep_alive")
-    model, adapters = parted(name)
+    model, adapters = split_adapters(name)
     check_open(serving_of(request))
 
     async def loaded() -> dict[str, Any]:
@@ -81,7 +81,7 @@ async def stop(request: Request) -> Response:
     """Let a model go."""
     body = await read_json(request)
     name, now = body.needed_text("model"), body.flag("now", False)
-    model, adapters = parted(name)
+    model, adapters = split_adapters(name)
     stopped = serving_of(request).pool.stop(model, adapters=adapters, now=now)
     return with_ignored(JSONResponse({"stopped": stopped}), body.unknown({"model", "now"}))
 
@@ -91,7 +91,7 @@ async def prefixes(request: Request) -> Response:
     body = await read_json(request)
     name = body.needed_text("model")
     found = await call(request, name, lambda model: [asdict(one) for one in model.prefixes()])
-    return with_ignored(await written(request, {"prefixes": found}), body.unknown({"model"}))
+    return with_ignored(await json_response(request, {"prefixes": found}), body.unknown({"model"}))
 
 
 async def decode(request: Request) -> Response:

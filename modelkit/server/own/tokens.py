@@ -20,9 +20,9 @@ from modelkit.server.faults import renamed
 from modelkit.server.fields import Fields, wrong
 from modelkit.server.http.body import read_json
 from modelkit.server.http.own_headers import with_ignored
-from modelkit.server.http.writing import written
+from modelkit.server.http.writing import json_response
 from modelkit.server.openai import thinking
-from modelkit.server.openai.asking import able, model_of, spelt
+from modelkit.server.openai.asking import able, client_names, model_of
 from modelkit.server.openai.messages import goes_on, read_messages
 from modelkit.server.openai.tools import chosen, read_tools
 from modelkit.server.replying import naming, read
@@ -52,7 +52,7 @@ async def tokenize(request: Request) -> Response:
         return {"tokens": [_piece(model, one) for one in ids] if pieces else ids}
 
     said = await call(request, model_of(request, body.text("model", ""), "any"), made)
-    return with_ignored(await written(request, said), body.unknown(_TOKENIZE))
+    return with_ignored(await json_response(request, said), body.unknown(_TOKENIZE))
 
 
 async def detokenize(request: Request) -> Response:
@@ -92,7 +92,7 @@ class TemplateRequest:
         }
         options |= thinking.read_thinking(body)
         options.pop("think_tokens", None)  # how long to think stands in no prompt
-        return cls(body.text("model", ""), messages, options, spelt(body), body.unknown(_CONVERSATION))
+        return cls(body.text("model", ""), messages, options, client_names(body), body.unknown(_CONVERSATION))
 
     def prompt(self, model: Model) -> str:
         try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any, Literal, NoReturn
 
-from modelkit.display import shown, told
+from modelkit.display import sentences_of, shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.gguf.architectures.moves import Origin
 from modelkit.source.inventory import WeightFile
@@ -168,7 +168,7 @@ def _renamed(pair: Pair, name: Callable[[str], str]) -> Pair:
 def refuse(label: str, problems: list[str], hint: str | None = None) -> None:
     """Raise SourceError naming the first few problems; nothing where there are none."""
     if problems:
-        raise SourceError(f"{label}: {told(problems)}", hint=hint)
+        raise SourceError(f"{label}: {sentences_of(problems)}", hint=hint)
 
 
 def refuse_field(label: str, name: str, value: object, hint: str | None = None) -> NoReturn:

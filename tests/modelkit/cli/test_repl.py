@@ -406,7 +406,8 @@ def test_an_answer_that_is_cut_is_marked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "modelkit.cli.repl.session.cut", lambda *_: "the answer was cut short: num_predict allows 3 tokens"
+        "modelkit.cli.repl.session.why_cut",
+        lambda *_: "the answer was cut short: num_predict allows 3 tokens",
     )
     talk(Model(), "one")
     assert "note: the answer was cut short" in capsys.readouterr().err

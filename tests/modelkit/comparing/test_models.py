@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 import modelkit
 from modelkit.cli.main import cli
 from modelkit.comparing import predictions, texts
-from modelkit.comparing.models import parted
+from modelkit.comparing.models import split_adapters
 from modelkit.errors import ModelkitError, ModelNotFound, RequestError
 from runtime.quality import reading
 from runtime.quality.divergence import Divergence
@@ -177,10 +177,10 @@ def test_what_to_do_is_said_of_the_name_that_is_not_there(home: Path) -> None:
 def test_pluses_of_paths_are_theirs(tmp_path: Path) -> None:
     folder = tmp_path / "c++" / "a+b"
     folder.mkdir(parents=True)
-    assert parted(folder) == (folder, [])
-    assert parted(str(folder)) == (str(folder), [])
-    assert parted(f"{tmp_path}/c++/m+law=2") == (f"{tmp_path}/c++/m", ["law=2"])
-    assert parted("org/it+law+style") == ("org/it", ["law", "style"])
+    assert split_adapters(folder) == (folder, [])
+    assert split_adapters(str(folder)) == (str(folder), [])
+    assert split_adapters(f"{tmp_path}/c++/m+law=2") == (f"{tmp_path}/c++/m", ["law=2"])
+    assert split_adapters("org/it+law+style") == ("org/it", ["law", "style"])
 
 
 def run(home: Path, *arguments: str) -> Result:

@@ -10,7 +10,7 @@ import pytest
 
 from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.forms import Form
-from modelkit.grammars.patterns import whole
+from modelkit.grammars.patterns import found_in
 from modelkit.grammars.spelled import spelled
 from runtime.sampling.constraint import allows
 from tests.support.walks import STOP, words_of
@@ -58,7 +58,7 @@ def test_a_pattern_written_out_fits_the_same_texts(seed: int) -> None:
     meant = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
     found = {text for text in TEXTS if meant.search(text)}
     try:
-        written = compiled(whole(pattern))
+        written = compiled(found_in(pattern))
     except NotUnderstood as error:
         why = str(error)
         assert (why, found) == ("it fits no text", set())
@@ -97,7 +97,7 @@ def test_a_pattern_written_out_fits_the_same_texts(seed: int) -> None:
 )
 def test_what_no_grammar_can_hold_is_refused_by_name(pattern: str, why: str) -> None:
     with pytest.raises(NotUnderstood, match=re.escape(why)):
-        whole(pattern)
+        found_in(pattern)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_no_grammar_can_hold_is_refused_by_name(pattern: str, why: str) -> 
     ],
 )
 def test_escapes_and_classes_are_those_of_the_standard(pattern: str, good: list[str], bad: list[str]) -> None:
-    written = compiled(whole(pattern))
+    written = compiled(found_in(pattern))
     assert [text for text in good if not written.fullmatch(text)] == []
     assert [text for text in bad if written.fullmatch(text)] == []
 
@@ -266,4 +266,4 @@ def test_only_patterns_are_written_out() -> None:
     assert spelled(kept) is kept
     written = spelled({"patternProperties": {inner: {"items": [{"pattern": inner}]}}})
     ((name, value),) = written["patternProperties"].items()
-    assert name == value["items"][0]["pattern"] == f"^({whole(inner)})$"
+    assert name == value["items"][0]["pattern"] == f"^({found_in(inner)})$"

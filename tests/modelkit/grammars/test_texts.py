@@ -12,7 +12,7 @@ from modelkit.grammars.automata import Looks, automaton_of, outside, sized, take
 from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.forms import Form
 from modelkit.grammars.native import check
-from modelkit.grammars.patterns import FORMATS, whole
+from modelkit.grammars.patterns import FORMATS, found_in
 from modelkit.grammars.texts import Texts, pattern_for
 from modelkit.grammars.unfolded import pattern_of
 from tests.modelkit.grammars.test_conditions import grammar_of, taken
@@ -119,7 +119,7 @@ def test_a_pattern_may_look_ahead_from_its_beginning_on(
 )
 def test_other_looks_are_refused(pattern: str) -> None:
     with pytest.raises(NotUnderstood):
-        whole(pattern)
+        found_in(pattern)
 
 
 def test_many_patterns_that_look_ahead_are_refused() -> None:

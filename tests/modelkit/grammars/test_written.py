@@ -13,7 +13,7 @@ from modelkit.chat.message import ToolCall
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import JsonCall, MarkedCall, Style
 from modelkit.chat.styles.table import styles
-from modelkit.chat.styles.writing import written
+from modelkit.chat.styles.writing import write_calls
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import Matcher, allows
 from tests.support.answers import collected, folded, plain
@@ -75,7 +75,7 @@ def check(style: Style, seed: int) -> None:
 def check_calls(
     style: Style, listed: list[dict[str, Any]], calls: list[ToolCall], rng: random.Random
 ) -> None:
-    said, words = written(style, calls), words_of(style, tokens=True)
+    said, words = write_calls(style, calls), words_of(style, tokens=True)
     shape = shape_of(style, Opening(), listed, rng.choice(["required", "auto"]), True)
     assert shape is not None
     grammar = words.grammars.shaped(shape)
@@ -107,7 +107,7 @@ def test_a_second_call_may_come_where_the_mark_behind_it_begins_as_its_joiner(st
     words, calls = words_of(style, tokens=False), [ToolCall("f", {}, IDS[style.ids])] * 2
     shape = shape_of(style, Opening(), [{"type": "function", "function": tool}], "required", True)
     assert shape is not None
-    ids = [*words.tokenizer.encode(written(style, calls), add_special=False)]
+    ids = [*words.tokenizer.encode(write_calls(style, calls), add_special=False)]
     assert refused(words.grammars.shaped(shape).matcher(), ids) is None
 
 
@@ -137,7 +137,7 @@ def test_a_list_of_calls_opens_behind_all_of_its_mark(name: str, choice: str) ->
     words, tool = words_of(style, tokens=True), {"type": "function", "function": {"name": "now"}}
     shape = shape_of(style, Opening(), [tool], choice, True)
     assert shape is not None
-    said = written(style, [ToolCall("now", {}, "0")])
+    said = write_calls(style, [ToolCall("now", {}, "0")])
     ids = [*words.tokenizer.encode(said, add_special=False)]
     assert refused(words.grammars.shaped(shape).matcher(), ids) is None
 
@@ -150,7 +150,7 @@ def test_names_that_no_schema_gives(name: str, key: str) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": inner}}
     words, shape = words_of(style, tokens=True), shape_of(style, Opening(), [tool], "required", True)
     assert shape is not None
-    said = written(style, [ToolCall("f", {"of": {key: 1}}, None)])
+    said = write_calls(style, [ToolCall("f", {"of": {key: 1}}, None)])
     ids = [*words.tokenizer.encode(said, add_special=False)]
     assert refused(words.grammars.shaped(shape).matcher(), ids) is None
     found = collected(events_of(style, Opening(), [tool], plain([said]))).tool_calls

@@ -7,7 +7,7 @@ import pytest
 from modelkit.chat.message import ToolCall
 from modelkit.chat.styles.choice import choose
 from modelkit.chat.styles.style import JsonCall, MarkedCall, PythonCall, Span, Style, Tag
-from modelkit.chat.styles.writing import written
+from modelkit.chat.styles.writing import write_calls
 from modelkit.chat.template import ChatTemplate
 from tests.support.styles import style_of
 
@@ -167,4 +167,4 @@ WRITTEN: dict[str, str] = {
 @pytest.mark.parametrize(("name", "text"), WRITTEN.items(), ids=WRITTEN)
 def test_calls_are_written_as_the_row_says(name: str, text: str) -> None:
     style = style_of(name)
-    assert written(style, [ToolCall("f", {"a": "x", "n": [1, None]})]) == text
+    assert write_calls(style, [ToolCall("f", {"a": "x", "n": [1, None]})]) == text

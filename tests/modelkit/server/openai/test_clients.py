@@ -13,7 +13,7 @@ import pytest
 from modelkit.errors import ModelkitError
 from modelkit.loaded.long_work import LongWork
 from modelkit.server.fields import Fields
-from modelkit.server.openai.asking import spelt
+from modelkit.server.openai.asking import client_names
 from modelkit.server.serving import Serving
 from runtime.engine.loop import Loop
 from tests.support.served import wait_until
@@ -142,8 +142,10 @@ def test_what_a_model_refuses_is_told_by_the_clients_field(client: openai.OpenAI
         with pytest.raises(openai.BadRequestError, match="prompt has the token id 9999") as refused:
             client.completions.create(model="tiny", prompt=[65, 9999], **more)
         assert refused.value.param == "prompt"
-    assert spelt(Fields({"thinking_budget": 0}))["think"] == "thinking_budget"
-    assert spelt(Fields({"thinking_budget": 5, "reasoning_effort": "low"}))["think"] == "reasoning_effort"
+    assert client_names(Fields({"thinking_budget": 0}))["think"] == "thinking_budget"
+    assert (
+        client_names(Fields({"thinking_budget": 5, "reasoning_effort": "low"}))["think"] == "reasoning_effort"
+    )
 
 
 def test_a_response_goes_on_from_the_one_before(client: openai.OpenAI) -> None:
