@@ -14,6 +14,7 @@ from modelkit.grammars.possible import possible_kinds
 from modelkit.grammars.raw import listed_of, raw
 from modelkit.grammars.rules import Rules, either, quoted
 from modelkit.grammars.ways import Beyond, Schema, Way, Ways, kinds_of, of_kind
+from runtime.records import dataclass
 
 
 def ways_of(rules: Rules, ways: Ways, schema: Any, at: str) -> list[Way]:
@@ -25,25 +26,28 @@ def ways_of(rules: Rules, ways: Ways, schema: Any, at: str) -> list[Way]:
         return [{}]
 
 
-class Written:
-    """Values in a notation of their own. text: the rule of texts that have no list of values, by their
-    schemas and their place; literal: of one text; word: the notation of true, false and null; key: of a name
-    in an object, given as a terminal's body where it is none of the schema's; names: what such a name is.
-    """
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How a style writes what is no number."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        root: Schema,
-        text: Callable[[Schema, str], str],
-        literal: Callable[[str], str],
-        word: Mapping[str, str],
-        key: Callable[[str | None, str], str],
-        names: str,
-        comma: str,
-    ) -> None:
-        self._rules, self._ways, self._text, self._literal = rules, Ways(root), text, literal
-        self._word, self._key, self._names, self._comma = word, key, names, comma
+    text: Callable[[Schema, str], str]
+    """The rule of texts that have no list of values, by their schema and their place."""
+    literal: Callable[[str], str]
+    """Of one text."""
+    word: Mapping[str, str]
+    """True, false and null."""
+    key: Callable[[str | None, str], str]
+    """Of a name in an object; None for those that are none of the schema's, given as a terminal's body."""
+    names: str
+    """The terminal's body of any such name."""
+    comma: str
+
+
+class ValueRules:
+    """The rules of values in a notation. root: the whole schema."""
+
+    def __init__(self, rules: Rules, root: Schema, notation: Notation) -> None:
+        self._rules, self._ways, self._notation = rules, Ways(root), notation
         self._known: dict[str, str] = {}
 
     def of(self, schema: Any, at: str) -> str:
@@ -69,7 +73,10 @@ class Written:
         able = [way for way in ways if "object" in possible_kinds(self._rules, self._ways, way)]
         # Where there is none, what is wrong is said of its members.
         objects = [of_kind(way, "object") for way in able or ways if "object" in kinds_of(way)]
-        members = (self._members(one, "$", key or self._key, NAME if key else self._names) for one in objects)
+        members = (
+            self._members(one, "$", key or self._notation.key, NAME if key else self._notation.names)
+            for one in objects
+        )
         return self._rules.rule(either(members))
 
     def _members(self, schema: Schema, at: str, key: Callable[[str | None, str], str], names: str) -> str:
@@ -77,24 +84,24 @@ class Written:
         parts = [(f"{key(name, '')} {self.of(said, f'{at}.{name}')}", must) for name, said, must in its.named]
         others = either(f"{key(None, one.name)} {self.of(one.schema, f'{at}.*')}" for one in its.others)
         if others:
-            more = repeated(self._rules.rule(others), self._comma, max(its.least, 1), its.most)
+            more = repeated(self._rules.rule(others), self._notation.comma, max(its.least, 1), its.most)
             parts.append((self._rules.rule(more), its.least > 0))
-        return listed(self._rules, parts, self._comma)
+        return listed(self._rules, parts, self._notation.comma)
 
     def _way(self, kind: str, schema: Schema, at: str) -> str:
         if "enum" in schema:
             return either(self._value(value) for value in listed_of(self._rules, schema, at))
         match kind:
             case "string":
-                return self._text(schema, at)
+                return self._notation.text(schema, at)
             case "number" | "integer":
                 return self._rules.json(schema)
             case "boolean":
-                return f"{quoted(self._word['true'])} | {quoted(self._word['false'])}"
+                return f"{quoted(self._notation.word['true'])} | {quoted(self._notation.word['false'])}"
             case "null":
-                return quoted(self._word["null"])
+                return quoted(self._notation.word["null"])
             case "object":
-                return f'"{{" {self._members(schema, at, self._key, self._names)} "}}"'
+                return f'"{{" {self._members(schema, at, self._notation.key, self._notation.names)} "}}"'
             case _:
                 return f'"[" {self._list(schema, at)} "]"'
 
@@ -102,20 +109,20 @@ class Written:
         its = items_of(self._rules, self._ways, schema)
         front = [self.of(one, f"{at}[{place}]") for place, one in enumerate(its.front)]
         rest = "" if its.rest is False else self.of(its.rest, f"{at}[]")
-        return joined(self._rules, its, front, rest, self._comma)
+        return joined(self._rules, its, front, rest, self._notation.comma)
 
     def _value(self, value: Any) -> str:
         match value:
             case None | bool():
-                return quoted(self._word[json.dumps(value)])
+                return quoted(self._notation.word[json.dumps(value)])
             case str():
-                return self._literal(value)
+                return self._notation.literal(value)
             case list():
-                inner = f" {quoted(self._comma)} ".join(self._value(one) for one in value)
+                inner = f" {quoted(self._notation.comma)} ".join(self._value(one) for one in value)
                 return f'"[" {inner} "]"'
             case dict():
-                pairs = [f"{self._key(name, '')} {self._value(one)}" for name, one in value.items()]
-                return f'"{{" {f" {quoted(self._comma)} ".join(pairs)} "}}"'
+                pairs = [f"{self._notation.key(name, '')} {self._value(one)}" for name, one in value.items()]
+                return f'"{{" {f" {quoted(self._notation.comma)} ".join(pairs)} "}}"'
             case _:
                 return quoted(json.dumps(value))
 
@@ -131,9 +138,7 @@ def python_arguments(rules: Rules, schema: Schema) -> str:
     def argument(name: str | None, of: str) -> str:
         return quoted(name + "=") if name is not None else f'{rules.terminal(of)} "="'
 
-    written = Written(
-        rules,
-        schema,
+    notation = Notation(
         text=lambda its, _: rules.json(its),
         literal=lambda value: rules.json({"const": value}),
         word={"true": "True", "false": "False", "null": "None"},
@@ -141,7 +146,7 @@ def python_arguments(rules: Rules, schema: Schema) -> str:
         names=QUOTED,
         comma=", ",
     )
-    return written.objects(schema, argument)
+    return ValueRules(rules, schema, notation).objects(schema, argument)
 
 
 def dict_arguments(rules: Rules, schema: Schema, quote: str) -> str:
@@ -151,9 +156,7 @@ def dict_arguments(rules: Rules, schema: Schema, quote: str) -> str:
     def key(name: str | None, of: str) -> str:
         return f'{rules.terminal(of)} ":"' if name is None else rules.said(f"{name}:")
 
-    written = Written(
-        rules,
-        schema,
+    notation = Notation(
         text=lambda its, at: f"{said} {raw(rules, [its], quote, at)}",
         literal=lambda value: f"{said} {rules.said(value)} {said}",
         word={one: one for one in ("true", "false", "null")},
@@ -161,4 +164,4 @@ def dict_arguments(rules: Rules, schema: Schema, quote: str) -> str:
         names=KEYED,
         comma=",",
     )
-    return f'"{{" {written.objects(schema)} "}}"'
+    return f'"{{" {ValueRules(rules, schema, notation).objects(schema)} "}}"'
