@@ -52,6 +52,25 @@ class Found:
     report: Report
 
 
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """Formats that are decided, before it is known how well they do."""
+
+    groups: Sequence[Group]
+    options: Sequence[Option]
+    """One for each group."""
+    plan: Plan
+    choices: Mapping[str, Choice]
+    """As in Found."""
+    measured: tuple[str, ...] = ()
+    """Groups that no gradient reaches, so that one format was tried on the texts."""
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """In nats per token, by the names of groups."""
+        return {one.name: option.cost for one, option in zip(self.groups, self.options, strict=True)}
+
+
 def search(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) -> Found:
     """Formats for a part that was decided without one. Raises PlanError for a target that cannot be met."""
     refuse_packed(part, asked)
@@ -77,7 +96,8 @@ def search(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) ->
         # 16 bits of a source in float32 are bfloat16, norms too: they must not push a matrix down to 8.
         chosen, choices = _alike(costs, HALVES[0].name), halves
     decided = replace(replanned(part, choices), format=None)
-    return _settled(asked, reading, groups, chosen.options, costs.measured, decided, choices, progress)
+    found = _Decided(groups, chosen.options, decided, choices, costs.measured)
+    return _tune_and_compare(asked, reading, found, progress)
 
 
 def _halves(part: Part) -> dict[str, Choice]:
@@ -101,41 +121,31 @@ def tune_formats(part: Part, asked: Quantizing, ready: "Ready", progress: Progre
     options = [
         Option(one.tensors[0].label, one.nbytes(one.tensors[0].encode), float("nan")) for one in groups
     ]
-    return _settled(asked, reading, groups, options, (), part.plan, {}, progress)
+    return _tune_and_compare(asked, reading, _Decided(groups, options, part.plan, {}), progress)
 
 
-def _settled(
-    asked: Quantizing,
-    reading: Reading,
-    groups: Sequence[Group],
-    options: Sequence[Option],
-    measured: tuple[str, ...],
-    decided: Plan,
-    choices: Mapping[str, Choice],
-    progress: Progress,
-) -> Found:
+def _tune_and_compare(asked: Quantizing, reading: Reading, decided: _Decided, progress: Progress) -> Found:
     """The student made, tuned where that was asked for, and compared."""
-    student = packed_student(reading, groups, options)
+    student = packed_student(reading, decided.groups, decided.options)
     before = compare(reading, student, progress)
     after, tuned = before, dict[str, Tuned]()
     if asked.quality == "learned":
-        tuned = tune_student(reading, groups, student, progress)
+        tuned = tune_student(reading, decided.groups, student, progress)
         after = compare(reading, student, progress)
         if not gains(before, after, own_text=reading.own):
             after, tuned = before, {}
-    picked = zip(groups, options, strict=True)
     report = Report(
         asked=str(asked),
-        bits_per_weight=decided.bits_per_weight,
-        size_bytes=decided.nbytes,
+        bits_per_weight=decided.plan.bits_per_weight,
+        size_bytes=decided.plan.nbytes,
         own_text=reading.own,
         calibration=after[0],
         held_out=after[1],
-        matrices=matrices(decided, {one.name: option.cost for one, option in picked}),
-        measured=measured,
+        matrices=matrices(decided.plan, decided.costs),
+        measured=decided.measured,
         untuned=before[1] if asked.quality == "learned" else None,
     )
-    return Found(plan_with(decided, tuned), choices, tuned, report)
+    return Found(plan_with(decided.plan, tuned), decided.choices, tuned, report)
 
 
 def gains(before: Sequence["Compared"], after: Sequence["Compared"], *, own_text: bool) -> bool:
