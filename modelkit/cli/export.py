@@ -90,26 +90,27 @@ def command(
         raise click.UsageError("a package cannot be exported to standard output: name a folder, or FILE.gguf")
     target = Path(place)
     one_file = target.suffix.lower() == ".gguf" and not place.endswith("/")
-    if draft and not one_file:
-        raise click.UsageError("--draft is for GGUF files: a folder contains the draft, in draft/")
-    if copy and one_file:
-        raise click.UsageError("--copy is for folders: a GGUF file is always a copy")
-    if adapter is not None and (one_file or copy):
-        raise click.UsageError("--adapter always writes a folder of new files; leave --copy out")
-    if form is not None and one_file:
-        raise click.UsageError("--form is for folders: a GGUF file always has llama.cpp's form")
-    if form == "peft" and adapter is None:
-        raise click.UsageError("--form peft is for adapters: name one with --adapter")
+    adapted = adapter is not None
+    for unfit, why in (
+        (draft and not one_file, "--draft is for GGUF files: a folder contains the draft, in draft/"),
+        (copy and one_file, "--copy is for folders: a GGUF file is always a copy"),
+        (adapted and one_file, "--adapter writes a folder: name one in place of the .gguf file"),
+        (adapted and copy, "--adapter always writes new files; leave --copy out"),
+        (form and one_file, "--form is for folders: a GGUF file always has llama.cpp's form"),
+        (form == "peft" and not adapted, "--form peft is for adapters: name one with --adapter"),
+    ):
+        if unfit:
+            raise click.UsageError(why)
     store = open_store()
     if adapter is not None:
-        _give_out(store, name, adapter, form or "peft", target, as_json=as_json)
+        _export_adapter(store, name, adapter, form or "peft", target, as_json=as_json)
     elif one_file:
-        _write_gguf(store, name, target, draft=draft, as_json=as_json)
+        _export_gguf(store, name, target, draft=draft, as_json=as_json)
     else:
-        _lay_out(store, name, target, mlx_lm=form is not None, copy=copy, as_json=as_json)
+        _export_folder(store, name, target, mlx_lm=form is not None, copy=copy, as_json=as_json)
 
 
-def _give_out(
+def _export_adapter(
     store: Store, name: str, adapter: str, form: AdapterForm, folder: Path, *, as_json: bool
 ) -> None:
     from modelkit.pack.adapters.export import adapter_files
@@ -125,7 +126,7 @@ def _give_out(
         state(f"exported adapter {adapter} of {package.name} to {folder} ({size(size_bytes)})")
 
 
-def _lay_out(store: Store, name: str, folder: Path, *, mlx_lm: bool, copy: bool, as_json: bool) -> None:
+def _export_folder(store: Store, name: str, folder: Path, *, mlx_lm: bool, copy: bool, as_json: bool) -> None:
     from modelkit.pack.mlx_folder.plan import plan_folder
 
     with store.hold(name) as package:
@@ -167,7 +168,7 @@ def _identity(package: Package) -> dict[str, Any]:
     return {"name": str(package.name), "digest": str(package.digest)}
 
 
-def _write_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json: bool) -> None:
+def _export_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json: bool) -> None:
     from modelkit.pack.gguf.export import plan_gguf
     from modelkit.pack.gguf.writing import refuse_taken, write_gguf
 

@@ -272,7 +272,8 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert read_adapter(tmp_path / "out").pairs
     assert "is not empty" in run.invoke(cli, [*words, "lora"], env=env).output
     assert "there is lora" in run.invoke(cli, [*words, "law"], env=env).output
-    assert run.invoke(cli, ["export", "it", "x.gguf", "--adapter", "lora"], env=env).exit_code == 2
+    refused = run.invoke(cli, ["export", "it", "x.gguf", "--adapter", "lora"], env=env)
+    assert (refused.exit_code, "name one in place of the .gguf file" in refused.stderr) == (2, True)
     assert run.invoke(cli, ["export", "it", str(tmp_path / "x"), "--form", "peft"], env=env).exit_code == 2
     told = run.invoke(
         cli, ["export", "it", str(tmp_path / "mlx"), *words[3:], "lora", "--form", "mlx-lm"], env=env
