@@ -40,7 +40,7 @@ def settle(
             )
     if plain and not any(one and one.plain for one in (target, draft)):
         raise PlanError(
-            "plain says how a format is dealt out, and no format is asked for",
+            "plain gives every matrix one format, and no format is asked for",
             hint="Name one: -q q4 --plain, or QUANTIZE q4 in the Modelfile.",
         )
     return Formats(target, draft, tuple(notes))
