@@ -7,7 +7,7 @@ import pytest
 
 from modelkit.chat.message import ToolCall
 from modelkit.chat.styles.opening import Opening
-from modelkit.chat.styles.writing import written
+from modelkit.chat.styles.writing import write_calls
 from modelkit.grammars.forms import Form
 from modelkit.grammars.shape import shape_of
 from tests.support.answers import collected, plain
@@ -56,12 +56,12 @@ def test_types_of_tools_have_other_names(name: str) -> None:
         shape = shape_of(style, Opening(), tools, "f")
         assert shape is not None
         grammar = WORDS.grammars.shaped(shape)
-        said = written(style, [ToolCall("f", {"x": fits}, "")])
+        said = write_calls(style, [ToolCall("f", {"x": fits}, "")])
         assert takes(WORDS, grammar, said)
         (call,) = collected(events_of(style, Opening(), tools, plain([said]))).tool_calls
         assert call.arguments == {"x": fits}
         if name == "hermes":  # elsewhere any text is one
-            assert not takes(WORDS, grammar, written(style, [ToolCall("f", {"x": other}, "")]))
+            assert not takes(WORDS, grammar, write_calls(style, [ToolCall("f", {"x": other}, "")]))
 
 
 def test_flags_are_held_where_arguments_are_raw() -> None:
@@ -69,7 +69,7 @@ def test_flags_are_held_where_arguments_are_raw() -> None:
     shape = shape_of(style, Opening(), [{"name": "f", "parameters": {"properties": {"x": BOUND}}}], "f")
     assert shape is not None
     grammar = WORDS.grammars.shaped(shape)
-    texts = [written(style, [ToolCall("f", {"x": number}, "")]) for number in range(7)]
+    texts = [write_calls(style, [ToolCall("f", {"x": number}, "")]) for number in range(7)]
     assert [takes(WORDS, grammar, one) for one in texts] == [False, *[True] * 5, False]
 
 
@@ -78,4 +78,4 @@ def test_a_call_whose_arguments_cannot_be_tagged_ends(kind: str) -> None:
     style = style_of("qwen3-coder")
     shape = shape_of(style, Opening(), [{"name": "f", "parameters": {"type": kind}}], "f")
     assert shape is not None
-    assert takes(WORDS, WORDS.grammars.shaped(shape), written(style, [ToolCall("f", {}, "")]))
+    assert takes(WORDS, WORDS.grammars.shaped(shape), write_calls(style, [ToolCall("f", {}, "")]))

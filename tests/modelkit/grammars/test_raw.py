@@ -8,7 +8,7 @@ import pytest
 from modelkit.chat.message import ToolCall
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import MarkedCall
-from modelkit.chat.styles.writing import written
+from modelkit.chat.styles.writing import write_calls
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 from modelkit.grammars.grammar import Grammar
@@ -278,11 +278,11 @@ def test_a_text_may_have_in_it_what_closes_it(name: str, said_of_x: dict[str, in
     close = form.tag.close.strip()
     for text in (one.replace("{}", close) for one in INSIDE):
         for more in ({}, {"n": 3}, {"y": text, "z": ""}):
-            said = written(style, [ToolCall("f", {"x": text, **more}, "")])
+            said = write_calls(style, [ToolCall("f", {"x": text, **more}, "")])
             assert takes(words, grammar, said)
             calls = collected(events_of(style, Opening(), tools, plain([said]))).tool_calls
             assert [dict(one.arguments) for one in calls] == [{"x": text, **more}]
         astray = f"{said.partition(close)[0]}{close}\n{form.prefix}"
         assert begun(words, grammar, astray[: astray.index("<", astray.index(close) + 1)]) is not None
         assert begun(words, grammar, astray) is None
-    assert takes(words, grammar, written(style, [ToolCall("f", {"x": ""}, "")])) == (not said_of_x)
+    assert takes(words, grammar, write_calls(style, [ToolCall("f", {"x": ""}, "")])) == (not said_of_x)
