@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.pack.adapters.exported import HEAD_WEIGHT, ExportedAdapter, as_it_is, folder_files
 from modelkit.pack.adapters.fused import unpacked
 from modelkit.pack.adapters.peft_names import called, in_transformers
-from modelkit.pack.adapters.repeated import told_for_every_use
+from modelkit.pack.adapters.repeated import for_every_use
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.adapters.peft import CONFIG, PREFIX, TOKENS, WEIGHTS
 from modelkit.source.tensor import TensorInfo
@@ -100,8 +100,8 @@ def _peft_tensors(exported: ExportedAdapter) -> _PeftTensors:
             peft.rows[name] = brought.rows[parameter]
     if exported.table is not None:
         _add_head(exported, peft)
-    peft.pairs = told_for_every_use(peft.pairs, exported.described)
-    peft.whole = told_for_every_use(peft.whole, exported.described)
+    peft.pairs = for_every_use(peft.pairs, exported.described)
+    peft.whole = for_every_use(peft.whole, exported.described)
     return peft
 
 

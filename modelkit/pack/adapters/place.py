@@ -14,7 +14,7 @@ import numpy as np
 from modelkit.display import shown
 from modelkit.errors import SourceError
 from modelkit.pack.adapters.oriented import HINT, Shapes, oriented
-from modelkit.pack.adapters.repeated import told_once
+from modelkit.pack.adapters.repeated import for_first_use
 from modelkit.pack.adapters.saved import TOKENS_HINT, size
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
 from runtime.models import Described
@@ -101,7 +101,7 @@ class Placement:
 def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Placement:
     """stored: the base's own tensors (name -> shape). Raises SourceError, WeightMismatch."""
     network = parameters(described)
-    adapter = _with_trunk(told_once(adapter, described), network)
+    adapter = _with_trunk(for_first_use(adapter, described), network)
     kinds = kinds_of(described)
     tables = {name for name, kind in kinds.items() if kind == "table"}
     pairs = oriented(adapter, described, stored, tables)

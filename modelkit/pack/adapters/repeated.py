@@ -45,7 +45,7 @@ def in_layer(name: str, layer: int) -> str:
     return _LAYER.sub(f"layers.{layer}.", name, count=1)
 
 
-def told_once(adapter: AdapterSource, described: Described) -> AdapterSource:
+def for_first_use(adapter: AdapterSource, described: Described) -> AdapterSource:
     """The adapter with what it says of such a block said of the first layer that runs it. Raises
     UnsupportedSource where it does not say the same for all of these.
     """
@@ -76,7 +76,7 @@ def _refuse(adapter: AdapterSource, name: str, layers: tuple[int, ...], describe
     )
 
 
-def told_for_every_use(said: Mapping[str, _Said], described: Described) -> dict[str, _Said]:
+def for_every_use(said: Mapping[str, _Said], described: Described) -> dict[str, _Said]:
     """By names of transformers' class: what is said of such a block, said of all layers that run it."""
     found = dict(said)
     for lender, layers in uses_of(described).items():

@@ -10,7 +10,7 @@ import pytest
 from modelkit.errors import SourceError
 from modelkit.pack.adapters.filled import as_arrays, fill
 from modelkit.pack.adapters.place import place
-from modelkit.pack.adapters.repeated import told_for_every_use
+from modelkit.pack.adapters.repeated import for_every_use
 from modelkit.source.adapters.opened import read_adapter
 from runtime.models import Described, describe
 from runtime.models.unused import without_unused
@@ -44,7 +44,7 @@ def test_a_pair_goes_where_the_matrix_goes(name: str, tmp_path: Path) -> None:
         tensors |= peft_tensors(matrix, left, right)
         fused[matrix] = state[matrix] + delta_of(left, right, SCALE, input_first=first)
     stacks = sorted({one.partition("layers.")[2].partition(".")[2] for one in taken if one.endswith("_proj")})
-    tensors = told_for_every_use(tensors, described)
+    tensors = for_every_use(tensors, described)
     folder = write_peft(tmp_path / "lora", tensors, target_parameters=stacks or None)
     placement = place(read_adapter(folder), described, {n: tuple(a.shape) for n, a in state.items()})
     filled, scales = fill(placement, described)

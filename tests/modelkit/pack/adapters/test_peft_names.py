@@ -27,6 +27,7 @@ RARE = {
     "hunyuan 7B as published": "one matrix for queries, keys and values, and one for gates and ups",
     "longcat_flash saved": "experts without matrices have some",
     "ring_linear published": "the reference's class has a name of its own for the gate",
+    "MiMo V2.5": "one matrix for queries, keys and values, which the reference has apart",
     "Sarvam 30B": "one matrix for queries, keys and values, which its class has apart",
     "molmo2 as published": "the same, and one for what passes a gate and the gate",
     "molmo2 on OLMo as published": "the same, and one for what passes a gate and the gate",
