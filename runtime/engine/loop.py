@@ -196,7 +196,9 @@ class Loop:
         return True
 
     def _restore(self) -> None:
-        """Put the row that is being read back where it is known from, for as long as others hardly notice."""
+        """Put the row that is being read back where it is known from, for as long as others hardly notice.
+        Where nobody writes it is done in one: to wait for each layer took a tenth of what a row waits for.
+        """
         if not self._places.restoring:
             return
         self._bell.ring()
@@ -204,9 +206,12 @@ class Loop:
         self._desk.done(None)
         until = time.monotonic() + self._pace.gap_s
         try:
-            self._places.restore()
-            while self._places.restoring and time.monotonic() < until:
+            if not self._decoding:
+                self._places.restore_all()
+            while self._places.restoring:
                 self._places.restore()
+                if time.monotonic() >= until:
+                    return
         except CacheFull as error:
             self._step_aside(error)
 

@@ -81,6 +81,11 @@ class Places:
         assert self._restoring is not None
         self._restoring.go_on(len(self.decoding))
 
+    def restore_all(self) -> None:
+        """All that is left of it, lazily, as `restore` does it."""
+        assert self._restoring is not None
+        self._restoring.finish(len(self.decoding))
+
     def start_decoding(self) -> None:
         """The row that was prefilled joins the others, where it is. So one that has let it pass is where the
         next is prefilled.
@@ -92,7 +97,7 @@ class Places:
     def release(self, row: Row) -> None:
         """Free the row's place; what it computed is kept for others, unless it is broken."""
         place, last = self.rows.index(row), len(self.decoding) - 1
-        if row.broken:
+        if row.broken or (row is self.prefilling and self.restoring):  # its place may not have it all
             self._prefixes.forget(row)
         else:
             # Before the place is cleared or taken: what is kept for others is copied out of it.

@@ -11,6 +11,7 @@ import pytest
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.page_folder import PrefixFolder
+from runtime.cache.restoring import Restoring
 from runtime.engine.engine import Engine
 from runtime.engine.loop import Loop
 from runtime.engine.pace import Pace
@@ -379,3 +380,43 @@ def test_others_write_while_a_row_is_put_back(
         assert all(stream.finish and stream.finish.usage.cached_tokens for stream in again)
     assert any(moved)
     assert any(written)
+
+
+def test_where_nobody_writes_a_row_is_put_back_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layer by layer it takes longer."""
+    request, by_layers = Request((*SYSTEM, *ASK), 2, GREEDY), list[int]()
+    monkeypatch.setattr(Restoring, "go_on", lambda _self, row: by_layers.append(row))
+    with closing(start(tmp_path, "llama", prefix_bytes=ROOMY, mark_spacing=1)) as engine:
+        wanted, again = ask(engine, request)[0], engine.submit(request)
+        assert ids_of(again) == wanted
+        assert again.finish
+        assert again.finish.usage.cached_tokens
+    assert not by_layers
+
+
+@pytest.mark.parametrize("prefix_bytes", [1, ROOMY])
+def test_a_row_may_leave_while_it_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix_bytes: int
+) -> None:
+    """Where nothing more can be kept it begins as a copy of another, and its place holds none of that yet."""
+    request, work = Request((*SYSTEM, *ASK), 20, GREEDY), Loop.work
+    left = list[Stream]()
+
+    def watched(loop: Loop) -> bool:
+        if not left and any(row.generated == 5 for row in loop._places.decoding):
+            left.append(engine.submit(replace(request, max_tokens=3)))
+        busy = work(loop)
+        if loop._places.restoring:
+            left[0].cancel()
+        return busy
+
+    monkeypatch.setattr(Loop, "work", watched)
+    monkeypatch.setattr(Pace, "gap_s", 0.0)
+    with closing(start(tmp_path, "llama", prefix_bytes=prefix_bytes, max_rows=4)) as engine:
+        stream = engine.submit(request)
+        wanted = ids_of(stream)
+        assert ids_of(left[0]) == []
+        left.append(stream)  # so that nobody asks again
+        assert ask(engine, request)[0] == wanted
