@@ -1,6 +1,4 @@
-/* One to four rows by vpmaddwd, as products_few_vnni.h does it with its instruction: 64 elements of 16 outputs at a time, in 32
- * bytes of codes, or twice as many.
- */
+/* One to four rows by vpmaddwd: 64 elements of 16 outputs at a time, in 32 bytes of codes, or twice as many. */
 #pragma once
 #include "products_tile.h"
 
@@ -57,6 +55,18 @@ INLINE __m256i halves_of(const __m256i a[4]) {
   const __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a[0], a[1]), _mm256_unpackhi_epi32(a[0], a[1]));
   const __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(a[2], a[3]), _mm256_unpackhi_epi32(a[2], a[3]));
   return _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+}
+
+/* y and the sums `of` n blocks of a panel, of which `left` are there, the first as block b of the slab. scales: of x's `blocks`
+ * blocks, and then their sums. */
+INLINE vf with_blocks(vf y, const struct slab* s, const vi* of, int b, int left, const float* scales, int blocks, const int n) {
+  UNROLL for (int i = 0; i < n; i++) {
+    if (i >= left) break;
+    const int g = s->per_group == 2 ? (b + i) / 2 : b + i;
+    y = vf_fma(vi_float(of[i]), vf_mul(vf_set(scales[b + i]), vf_load(s->scales[0][g])), y);
+    y = vf_fma(vf_load(s->biases[0][g]), vf_set(scales[b + i + blocks]), y);
+  }
+  return y;
 }
 
 /* R rows times one panel of a slab, of which only scales and biases are unpacked, added to sums. `block` is the slab's. */

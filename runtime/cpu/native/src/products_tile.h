@@ -18,18 +18,6 @@ struct slab {
   int each;
 };
 
-/* y and the sums `of` n blocks of a panel, of which `left` are there, the first as block b of the slab. scales: of x's `blocks`
- * blocks, and then their sums. */
-INLINE vf with_blocks(vf y, const struct slab* s, const vi* of, int b, int left, const float* scales, int blocks, const int n) {
-  UNROLL for (int i = 0; i < n; i++) {
-    if (i >= left) break;
-    const int g = s->per_group == 2 ? (b + i) / 2 : b + i;
-    y = vf_fma(vi_float(of[i]), vf_mul(vf_set(scales[b + i]), vf_load(s->scales[0][g])), y);
-    y = vf_fma(vf_load(s->biases[0][g]), vf_set(scales[b + i + blocks]), y);
-  }
-  return y;
-}
-
 /* R rows from x on times a slab, added to sums. What a row's words are is read once for all panels, and what codes are once for
  * all rows and, where words hold bytes, for both of x's. */
 INLINE void tile(const struct slab* s, const char* x, size_t ldx, int k, float* sums, const int R) {
