@@ -15,7 +15,7 @@ from corpus import documents
 from tokenizers import Tokenizer
 from vocabulary import encode, render
 
-from runtime.models.decoder import CausalLM
+from runtime.trunks.decoder import CausalLM
 
 HELD_OUT_SEED = 9  # no document of this seed was trained on
 DEPTH = 4

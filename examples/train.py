@@ -24,7 +24,7 @@ from evaluate import report
 from tokenizers import Tokenizer
 from vocabulary import PAD_ID, Example, encode
 
-from runtime.models.decoder import CausalLM
+from runtime.trunks.decoder import CausalLM
 
 TOKENIZER_SEED, SHALLOW_SEED, DRAFT_SEED, TARGET_SEED = 1, 2, 3, 4
 TOKENS_PER_BATCH = 2048

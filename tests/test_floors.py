@@ -44,7 +44,10 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     ),
     (True, ("runtime.cache", "runtime.weights", "runtime.holding", "runtime.cpu")),
     (True, ("runtime.nn", "runtime.device", "runtime.streams")),
-    (True, ("runtime.models", "runtime.sampling")),
+    (False, ("runtime.config", "runtime.sampling")),
+    (False, ("runtime.tensors",)),
+    (False, ("runtime.trunks",)),
+    (False, ("runtime.models",)),
     (
         True,
         (
@@ -268,10 +271,10 @@ def test_every_module_says_what_it_is_for() -> None:
 
 
 def test_one_file_knows_where_a_wrapper_keeps_its_text_model() -> None:
-    from runtime.models.text_config import TEXT_BLOCKS
+    from runtime.config.text import TEXT_BLOCKS
 
     found = {module for module, path in _modules().items() if not _read(path).words.isdisjoint(TEXT_BLOCKS)}
-    assert found == {"runtime.models.text_config"}
+    assert found == {"runtime.config.text"}
 
 
 def _of_families() -> set[str]:
@@ -301,7 +304,7 @@ def test_a_benchmark_imports_what_is_there(path: Path) -> None:
 # Tables about families, not of one: each says of many what other programs call things, or do with them.
 ABOUT_FAMILIES = {
     "runtime.models.names",
-    "runtime.models.spellings",  # other names of config fields, needed before a family is found
+    "runtime.config.spellings",  # other names of config fields, needed before a family is found
     "modelkit.pack.planning.renamings",  # what tools from before transformers 5 call config fields
     "modelkit.pack.mlx_lm.limits",  # what mlx-lm computes otherwise
     "modelkit.pack.mlx_lm.mends",  # and what is written for it then
@@ -314,7 +317,7 @@ ABOUT_FAMILIES = {
     "modelkit.source.gguf.vocabulary.special",  # what tokens of one family take of the text behind them
     "modelkit.source.gguf.vocabulary.splitting",  # pre-tokenizers are called after their first model
     "modelkit.source.vocabularies.tiktoken",  # how each family's code cuts a text
-    "runtime.models.mamba_fields",  # "mamba" is a kind of layer there
+    "runtime.config.mamba",  # "mamba" is a kind of layer there
     "modelkit.server.openai.thinking",  # "deepseek" is a form of answers to llama.cpp
 }
 

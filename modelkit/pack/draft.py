@@ -12,7 +12,7 @@ from typing import Any
 from modelkit.errors import PlanError
 from modelkit.source.tree import Files
 from modelkit.tokenizer import Tokenizer, load_tokenizer, same_tokens
-from runtime.models.text_config import text_config
+from runtime.config.text import text_config
 
 
 def check_rows(config: Mapping[str, Any], tokenizer: Tokenizer, what: str) -> tuple[str, ...]:

@@ -26,8 +26,8 @@ from modelkit.pack.writing.reader import Reader
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import FloatWeights
 from modelkit.source.tensor import TensorInfo
-from runtime.models.spellings import ALIASES
-from runtime.models.text_config import levels
+from runtime.config.spellings import ALIASES
+from runtime.config.text import levels
 
 HEADS = ("lm_head.weight", "embed_out.weight", "lm_head.out_proj.weight")
 """What checkpoints call an output head, behind the names of wrappers."""

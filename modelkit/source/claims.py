@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runtime.models.text_config import levels
+from runtime.config.text import levels
 
 BLOCKS = ("quantization", "quantization_config", "compression_config")
 

@@ -9,7 +9,7 @@ from modelkit.tokenizer.decoding import bytes_of
 from modelkit.tokenizer.fingerprint import fingerprint_of
 from modelkit.tokenizer.native import guarded
 from modelkit.tokenizer.special import Specials
-from runtime.models.text_config import levels
+from runtime.config.text import levels
 
 if TYPE_CHECKING:
     import tokenizers

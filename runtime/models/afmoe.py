@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count, one_rope, read_shape, read_windows
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import layer_count, one_rope, read_shape, read_windows
+from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import Sandwich
 from runtime.nn.gated_attention import OpenedAttention
 from runtime.nn.rope import Rope
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.trunks.mixture import MixtureConfig, MixtureSpec, feed_forward
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,9 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, own_rope, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, own_rope, read_shape
+from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
-from runtime.models.pruned import Pruned
-from runtime.models.tensor_names import text_tensors
 from runtime.nn.activation import XIELU
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
@@ -27,6 +24,9 @@ from runtime.nn.self_attention import HeadNormAttention
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.names import text_tensors
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.trunks.pruned import Pruned
 
 _ROPE = {
     "rope_type": "llama3",

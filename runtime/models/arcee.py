@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count, one_rope, read_shape
+from runtime.config.decoder import layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.nemotron import Config, build, layout
-from runtime.models.tensor_names import without_spares
+from runtime.tensors.names import without_spares
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

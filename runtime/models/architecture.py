@@ -6,16 +6,16 @@ from importlib import import_module
 from typing import Any
 
 from runtime.cache.layout import LayerSpec, Rotating, Stateless
+from runtime.config.document import check_document, refuse_both_ways
+from runtime.config.fields import completed
+from runtime.config.spellings import one_spelling
+from runtime.config.text import text_config
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import PLAIN, Checkpoint
-from runtime.models.config import completed
-from runtime.models.document import check_document, refuse_both_ways
 from runtime.models.family import Family
 from runtime.models.headless import headless
 from runtime.models.names import ARCHITECTURES, HEADLESS, KIN, architecture_name, by_both_names, module_name
-from runtime.models.spellings import one_spelling
-from runtime.models.text_config import text_config
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import PLAIN, Checkpoint
 
 
 @dataclass(frozen=True, slots=True)

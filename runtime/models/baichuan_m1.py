@@ -15,11 +15,7 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
 from runtime.cache.protocol import AttentionCache, Caches, Rotate, ScanningCache, by_layer
-from runtime.models.baichuan import HEAD_FILES, normed_head
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, Trunk, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import (
+from runtime.config.decoder import (
     DecoderConfig,
     key_heads,
     layer_count,
@@ -27,8 +23,9 @@ from runtime.models.decoder_config import (
     one_rope,
     read_shape,
 )
+from runtime.config.fields import Fields
+from runtime.models.baichuan import HEAD_FILES, normed_head
 from runtime.models.family import Family
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
 from runtime.nn.conv import CausalConv
@@ -36,6 +33,9 @@ from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.rope import Rope
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, Trunk, attention_layout, gated_mlp, layer_ropes, rms_norms
 
 TAPS = 2
 

@@ -11,31 +11,31 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count, one_rope, read_shape
-from runtime.models.expert_groups import read_groups
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import layer_count, one_rope, read_shape
+from runtime.config.expert_groups import read_groups
+from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.joined import parted_rows
-from runtime.models.mixture import (
-    MixtureConfig,
-    MixtureSpec,
-    corrected_mixture,
-    feed_forward,
-    softmax_mixture,
-)
-from runtime.models.mtp import without_head
 from runtime.models.names import architecture_name
-from runtime.models.quantizing import SOURCE, Row
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.joined import parted_rows
+from runtime.tensors.names import respelled, without_spares
+from runtime.tensors.quantizing import SOURCE, Row
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.trunks.draft_heads import without_head
+from runtime.trunks.mixture import (
+    MixtureConfig,
+    MixtureSpec,
+    corrected_mixture,
+    feed_forward,
+    softmax_mixture,
+)
 from runtime.weights import stored_packing, unpacked
 
 

@@ -19,9 +19,7 @@ from runtime.cache.layout import Encoder as Encoded
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.models.bart_config import Config, StackConfig, parse
-from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.family import Family
-from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
 from runtime.nn.attend import attend_over, split_heads
 from runtime.nn.bidirectional import whole_texts
 from runtime.nn.linear import embed, linear, tied
@@ -31,6 +29,8 @@ from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.waves import waves
 from runtime.step import Inputs, Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.quantizing import EIGHT_ELSE, SOURCE, Row
 
 
 def layout(config: Config) -> list[LayerSpec]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from runtime.models.config import Fields
+from runtime.config.fields import Fields
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.records import dataclass
 

@@ -14,14 +14,10 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, Trunk, attention_layout, head_norms, layer_ropes
-from runtime.models.decoder_config import layer_count, read_shape, read_softcap, rope_of_kind
-from runtime.models.expert_groups import read_groups
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import layer_count, read_shape, read_softcap, rope_of_kind
+from runtime.config.expert_groups import read_groups
+from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
-from runtime.models.tensor_names import without_spares
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import Sandwich
 from runtime.nn.gated_attention import OpenedAttention
@@ -32,6 +28,10 @@ from runtime.nn.rope_spec import RopeSpec
 from runtime.parts.decoder import DecoderParts
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, Trunk, attention_layout, head_norms, layer_ropes
+from runtime.trunks.mixture import MixtureConfig, MixtureSpec, feed_forward
 
 
 @dataclass(frozen=True, slots=True)

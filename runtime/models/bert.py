@@ -21,12 +21,8 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
 from runtime.models.bert_config import BUCKETS, Config, parse
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.encoder import Encoder
 from runtime.models.family import Family
 from runtime.models.names import architecture_name
-from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
-from runtime.models.tensor_names import renamed
 from runtime.nn.attend import split_heads
 from runtime.nn.bidirectional import Between, attend_both_ways
 from runtime.nn.linear import embed, linear
@@ -36,6 +32,10 @@ from runtime.nn.norm import LayerNorm
 from runtime.nn.relative import RelativeBias
 from runtime.nn.sublayer import projections
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import renamed
+from runtime.tensors.quantizing import EIGHT_ELSE, SOURCE, Row
+from runtime.trunks.encoder import Encoder
 
 
 def layout(config: Config) -> list[LayerSpec]:

@@ -8,9 +8,9 @@ wide embeddings are, and which layers are run several times.
 from collections.abc import Mapping
 from typing import Any
 
+from runtime.config.decoder import layer_count
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.records import dataclass
 

@@ -14,13 +14,10 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.checkpoint import TRUNK, Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.activation import gated
 from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
@@ -33,6 +30,9 @@ from runtime.nn.sublayer import projections
 from runtime.parts.feed_forward import FeedForwardParts
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import TRUNK, Checkpoint, always
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 
 Stored = Literal["floats", "trained", "times", "divided"]
 """trained: floats to be rounded. times, divided: packed, times their scale or divided by it."""

@@ -12,12 +12,10 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, Trunk, attention_layout, layer_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
+from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
+from runtime.config.fields import Fields
 from runtime.models.falcon import NAMES
 from runtime.models.family import Family
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import gelu_tanh
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
@@ -26,6 +24,8 @@ from runtime.nn.layer import Layer
 from runtime.nn.mlp import MLP
 from runtime.nn.norm import Normalize
 from runtime.step import Step
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, Trunk, attention_layout, layer_norms
 
 
 def parse(raw: Mapping[str, Any]) -> DecoderConfig:

@@ -12,9 +12,9 @@ from typing import Any
 
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.errors import UnsupportedModel
-from runtime.models.checkpoint import TRUNK, Checkpoint, always
-from runtime.models.decoder import CausalLM
 from runtime.models.family import Family
+from runtime.tensors.checkpoint import TRUNK, Checkpoint, always
+from runtime.trunks.decoder import CausalLM
 
 
 def both_ways(network: CausalLM, windows: Sequence[int | None]) -> CausalLM:

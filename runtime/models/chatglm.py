@@ -13,18 +13,18 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import respelled
-from runtime.models.towers import Towers
 from runtime.nn.block import PreNorm
 from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.mlp import FusedGatedMLP
 from runtime.nn.rope_spec import read_rope
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import respelled
+from runtime.tensors.towers import Towers
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 
 _THETA = 10000.0
 _LAYERS = 28

@@ -9,15 +9,15 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
-from runtime.models.decoder_config import key_heads, layer_count, one_rope, read_older_shape
+from runtime.config.decoder import key_heads, layer_count, one_rope, read_older_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.gpt_bigcode import MASKS, Config
-from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.fused_attention import FusedAttention
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import GPT_NAMES, respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
 
 _THETA = 10000.0
 """The class's, whatever a file says."""

@@ -11,15 +11,10 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
+from runtime.config.rope_block import only_repeats
 from runtime.models.family import Family
-from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
-from runtime.models.rope_block import only_repeats
-from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.block import Parallel
 from runtime.nn.layer import FeedForward
@@ -33,6 +28,11 @@ from runtime.nn.sparse import SharedMoE
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import without_spares
+from runtime.tensors.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes
 
 
 @dataclass(frozen=True, slots=True)

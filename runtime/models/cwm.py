@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder_config import layer_count, one_rope, own_rope, read_shape
+from runtime.config.decoder import layer_count, one_rope, own_rope, read_shape
+from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
-from runtime.models.tensor_names import without_spares
 from runtime.nn.rope_spec import read_rope
+from runtime.tensors.names import without_spares
 
 _THETA = 1e6
 _ROPE = {

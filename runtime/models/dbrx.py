@@ -13,20 +13,16 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
-from runtime.models.decoder_config import (
+from runtime.config.decoder import (
     DecoderConfig,
     key_heads,
     layer_count,
     one_rope,
     read_older_shape,
 )
-from runtime.models.experts import Weights, to_switch
+from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.mpt import Clipped
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.mlp import ACTIVATIONS
@@ -35,6 +31,10 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.sparse import SoftmaxMoE
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes
 
 _EPS = 1e-5
 """transformers reads it from no file."""

@@ -18,25 +18,13 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, StepCache
+from runtime.config.decoder import layer_count, read_shape, sparse_layers
+from runtime.config.expert_groups import read_groups
+from runtime.config.fields import Fields, whole_heads
+from runtime.config.indexer import read_choosers, read_index
+from runtime.config.latent import latent_rope, read_latent
 from runtime.errors import UnsupportedModel
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, rms_norms
-from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
-from runtime.models.expert_groups import read_groups
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family, Head
-from runtime.models.indexer_fields import read_choosers, read_index
-from runtime.models.latent_fields import latent_rope, read_latent
-from runtime.models.mixture import (
-    MixtureConfig,
-    MixtureSpec,
-    corrected_mixture,
-    feed_forward,
-    softmax_mixture,
-)
-from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
-from runtime.models.tensor_names import spelled, without_spares
 from runtime.nn.block import NormedSublayer, PreNorm
 from runtime.nn.gated_latent import GatedNorm, GatedQueries
 from runtime.nn.indexer import IndexShape
@@ -49,6 +37,18 @@ from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import spelled, without_spares
+from runtime.trunks.decoder import CausalLM, rms_norms
+from runtime.trunks.draft_heads import DraftHead, Predictor, head_only, without_head
+from runtime.trunks.mixture import (
+    MixtureConfig,
+    MixtureSpec,
+    corrected_mixture,
+    feed_forward,
+    softmax_mixture,
+)
 
 _INDEXED = ("axk2", "deepseek_v32", "glm_moe_dsa")
 _FAMILIES = ("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "sarvam_mla", *_INDEXED)

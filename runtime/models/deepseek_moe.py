@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count, one_rope, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward, softmax_mixture
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
+from runtime.trunks.mixture import MixtureConfig, MixtureSpec, feed_forward, softmax_mixture
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Caches, by_layer
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields
+from runtime.config.rope_block import one_of_several
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.headed import Headed, untied_head
-from runtime.models.quantizing import EIGHT_ELSE, Row
-from runtime.models.rope_block import one_of_several
-from runtime.models.tensor_names import spelled, without_spares
-from runtime.models.towers import Towers
 from runtime.nn import ops
 from runtime.nn.compressed import Caches as Memories
 from runtime.nn.compressed import CompressedAttention, Shape
@@ -41,6 +34,13 @@ from runtime.nn.route import GATES, Choice, RuledRouter, weighed
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import spelled, without_spares
+from runtime.tensors.quantizing import EIGHT_ELSE, Row
+from runtime.tensors.towers import Towers
+from runtime.trunks.decoder import rms_norms
+from runtime.trunks.headed import Headed, untied_head
 
 
 @dataclass(frozen=True, slots=True)

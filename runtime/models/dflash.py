@@ -19,8 +19,6 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.models import laguna
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.decoder import attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.dflash_config import Config, parse
 from runtime.models.family import Family
 from runtime.nn.activation import softplus
@@ -31,6 +29,8 @@ from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.trunks.decoder import attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
 
 
 def layout(config: Config) -> list[LayerSpec]:

@@ -10,9 +10,9 @@ Source: z-lab/dflash `model.py`; vLLM `qwen3_dflash.py` for how sliding and caus
 from collections.abc import Mapping
 from typing import Any
 
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.laguna import gates, layer_rope
 from runtime.models.names import architecture_name
 from runtime.records import dataclass

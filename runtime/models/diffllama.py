@@ -14,11 +14,9 @@ import mlx.core as mx
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
 from runtime.nn.norm import rms
@@ -26,6 +24,8 @@ from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
-from runtime.models.config import Fields
-from runtime.models.decoder import attention_layout, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, read_windows, rope_of_kind
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape, read_windows, rope_of_kind
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import gated, sigmoid
 from runtime.nn.linear import embed, linear
 from runtime.nn.mlp import GatedMLP
@@ -37,6 +34,9 @@ from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.nn.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import attention_layout, layer_ropes
+from runtime.trunks.headed import Headed, untied_head
 
 _ROPES: dict[str, dict[str, Any]] = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},

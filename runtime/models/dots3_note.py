@@ -16,17 +16,11 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec, Rotating
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, rms_norms
-from runtime.models.decoder_config import layer_count, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import layer_count, read_shape
+from runtime.config.fields import Fields
+from runtime.config.latent import latent_rope, latent_shape
+from runtime.config.rope_block import one_of_several
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.latent_fields import latent_rope, latent_shape
-from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward, read_mixture
-from runtime.models.rope_block import one_of_several
-from runtime.models.tensor_names import text_tensors
-from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
 from runtime.nn.indexer import IndexShape
 from runtime.nn.linear import linear
@@ -36,6 +30,12 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import text_tensors
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import CausalLM, rms_norms
+from runtime.trunks.mixture import MixtureConfig, MixtureSpec, feed_forward, read_mixture
 
 _KINDS = ("full_attention", "indexed_attention", "sliding_attention")
 _SLIDING = {

@@ -17,14 +17,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder_config import key_heads, layer_count, read_shape, rope_of_kind
-from runtime.models.encoder import Encoder
+from runtime.config.decoder import key_heads, layer_count, read_shape, rope_of_kind
+from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.gemma4_config import layer_kinds, listed_heads
-from runtime.models.tensor_names import text_tower
-from runtime.models.towers import USUAL
 from runtime.nn.activation import gated
 from runtime.nn.attend import split_heads
 from runtime.nn.bidirectional import attend_both_ways
@@ -36,6 +32,10 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import text_tower
+from runtime.tensors.towers import USUAL
+from runtime.trunks.encoder import Encoder
 
 _ROPES: dict[str, dict[str, Any]] = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},

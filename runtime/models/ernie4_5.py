@@ -16,14 +16,10 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
 from runtime.nn.rope_spec import RopeSpec
@@ -32,6 +28,10 @@ from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from runtime.config.decoder import layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.both_ways import looking_ahead
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.llama import FAMILY as LLAMA
 from runtime.models.llama import Config
 

@@ -14,14 +14,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layer
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields
-from runtime.models.decoder import layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights
 from runtime.models.family import RATES, Family
-from runtime.models.headed import Headed, untied_head
-from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.activation import gated
 from runtime.nn.block import Block as Sublayers
@@ -40,6 +36,10 @@ from runtime.parts.decoder import DecoderParts
 from runtime.parts.feed_forward import FeedForwardParts
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import layer_ropes
+from runtime.trunks.headed import Headed, untied_head
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import PLAIN, Checkpoint, always
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import PLAIN, Checkpoint, always
 
 if TYPE_CHECKING:
     import mlx.core as mx

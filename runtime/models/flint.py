@@ -11,17 +11,17 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count, listed_layers, one_rope, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import layer_count, listed_layers, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward, sigmoid_mixture
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.records import dataclass
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.trunks.mixture import MixtureConfig, MixtureSpec, feed_forward, sigmoid_mixture
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, Rotating, State
 from runtime.cache.protocol import ScanningCache
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, read_softcap, two_ropes
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape, read_softcap, two_ropes
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import Sandwich
 from runtime.nn.conv import CausalConv, with_filters
@@ -28,6 +26,8 @@ from runtime.nn.self_attention import HeadNormAttention
 from runtime.nn.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, gated_mlp, head_norms, layer_ropes, rms_norms
 
 _KINDS = ("full_attention", "sliding_attention", "conv_mixer")
 

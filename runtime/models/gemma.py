@@ -14,18 +14,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    attention_layout,
-    gated_mlp,
-    head_norms,
-    layer_ropes,
-    rms_norms,
-)
-from runtime.models.decoder_config import (
+from runtime.config.decoder import (
     DecoderConfig,
     layer_count,
     one_rope,
@@ -34,15 +23,26 @@ from runtime.models.decoder_config import (
     read_windows,
     two_ropes,
 )
+from runtime.config.fields import Fields
+from runtime.config.text import text_block
+from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
-from runtime.models.tensor_names import text_tensors
-from runtime.models.text_config import text_block
-from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm, Sandwich
 from runtime.nn.norm import one_added
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import text_tensors
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import (
+    CausalLM,
+    attention_layout,
+    gated_mlp,
+    head_norms,
+    layer_ropes,
+    rms_norms,
+)
 
 _BOTH_WAYS = "use_bidirectional_attention"
 _TANH = "gelu_pytorch_tanh"

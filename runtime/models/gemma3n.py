@@ -16,17 +16,12 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
+from runtime.config.decoder import layer_count, read_shape, two_ropes
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count, read_shape, two_ropes
 from runtime.models.family import Family
 from runtime.models.gemma4 import Attention
 from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layout, unused_projections
-from runtime.models.headed import Headed, untied_head
-from runtime.models.per_layer import PerLayerTrunk
-from runtime.models.tensor_names import text_tower
-from runtime.models.towers import USUAL
 from runtime.nn import ops
 from runtime.nn.activation import gated, softcap
 from runtime.nn.linear import MATRICES, embed, linear
@@ -48,6 +43,11 @@ from runtime.parts.feed_forward import FeedForwardParts
 from runtime.parts.streams import AltUpActive, AltUpCorrect, AltUpJoin, AltUpPredict, LaurelParts, Multiply
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import text_tower
+from runtime.tensors.towers import USUAL
+from runtime.trunks.headed import Headed, untied_head
+from runtime.trunks.per_layer import PerLayerTrunk
 
 
 @dataclass(frozen=True, slots=True)

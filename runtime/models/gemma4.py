@@ -18,9 +18,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.experts import to_switch
+from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.gemma4_config import (
     Config,
@@ -30,12 +28,6 @@ from runtime.models.gemma4_config import (
     read_tower,
     unused_projections,
 )
-from runtime.models.headed import Headed, untied_head
-from runtime.models.per_layer import PerLayerTrunk
-from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
-from runtime.models.taps import Taps
-from runtime.models.tensor_names import text_tower
-from runtime.models.towers import USUAL
 from runtime.nn import ops
 from runtime.nn.activation import gated
 from runtime.nn.attend import attend, attend_over, split_heads
@@ -61,6 +53,14 @@ from runtime.parts.feed_forward import FeedForwardParts, MixtureParts, Routing, 
 from runtime.parts.heads import Heads
 from runtime.parts.streams import Multiply, PerLayerGate
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import to_switch
+from runtime.tensors.names import text_tower
+from runtime.tensors.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
+from runtime.tensors.towers import USUAL
+from runtime.trunks.headed import Headed, untied_head
+from runtime.trunks.per_layer import PerLayerTrunk
+from runtime.trunks.taps import Taps
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -15,11 +15,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches, by_layout
+from runtime.config.decoder import layer_count
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
 from runtime.models import gemma4_config
-from runtime.models.checkpoint import always
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count
 from runtime.models.family import Family
 from runtime.models.gemma4 import CHECKPOINT, make_blocks
 from runtime.models.gemma4_config import read_tower, unused_projections
@@ -30,6 +29,7 @@ from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import always
 
 
 @dataclass(frozen=True, slots=True)

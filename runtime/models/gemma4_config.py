@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
+from runtime.config.decoder import key_heads, layer_count, read_shape, rope_of_kind
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields
-from runtime.models.decoder_config import key_heads, layer_count, read_shape, rope_of_kind
 from runtime.nn.rope_spec import RopeSpec
 from runtime.records import dataclass
 

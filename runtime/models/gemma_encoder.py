@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from runtime.config.fields import Fields
 from runtime.models.both_ways import both_ways, layout
-from runtime.models.checkpoint import TRUNK, Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM
 from runtime.models.gemma import FAMILY as DECODER
 from runtime.models.gemma import Config, Gemma, parse_causal
+from runtime.tensors.checkpoint import TRUNK, Checkpoint, always
+from runtime.trunks.decoder import CausalLM
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

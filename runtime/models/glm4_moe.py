@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import Full, LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, rms_norms
-from runtime.models.decoder_config import layer_count, one_rope, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family, Head
-from runtime.models.joined import parted_rows
-from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
-from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
-from runtime.models.tensor_names import spelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.joined import parted_rows
+from runtime.tensors.names import spelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, rms_norms
+from runtime.trunks.draft_heads import DraftHead, Predictor, head_only, without_head
+from runtime.trunks.mixture import MixtureConfig, feed_forward, read_mixture
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,18 +16,11 @@ import mlx.core as mx
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, StepCache
+from runtime.config.decoder import layer_count, read_shape, sparse_layers
+from runtime.config.fields import Fields
+from runtime.config.indexer import indexer_kinds
 from runtime.models import kimi_linear
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, Trunk, rms_norms
-from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
-from runtime.models.experts import Weights
 from runtime.models.family import CORRECTIONS, RATES, Family
-from runtime.models.indexer_fields import indexer_kinds
-from runtime.models.joined import alike
-from runtime.models.mixture import MixtureConfig, corrected_mixture, read_mixture
-from runtime.models.tensor_names import respelled, text_tower
-from runtime.models.towers import USUAL
 from runtime.nn.attend import merge_heads
 from runtime.nn.block_indexer import BlockShape, PoolIndexer
 from runtime.nn.hyper import WIDE, HyperBlock, MixingConnection, Streams
@@ -39,6 +32,13 @@ from runtime.nn.norm import Normalize
 from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP, clipped_before
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights
+from runtime.tensors.joined import alike
+from runtime.tensors.names import respelled, text_tower
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import CausalLM, Trunk, rms_norms
+from runtime.trunks.mixture import MixtureConfig, corrected_mixture, read_mixture
 
 
 @dataclass(frozen=True, slots=True)

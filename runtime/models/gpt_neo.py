@@ -9,16 +9,16 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import attention_layout, layer_norms, plain_mlp
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
+from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.headed import untied_head
-from runtime.models.position_table import PositionTableLM, PositionTableTrunk
-from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import GPT_NAMES, respelled, without_spares
+from runtime.trunks.decoder import attention_layout, layer_norms, plain_mlp
+from runtime.trunks.headed import untied_head
+from runtime.trunks.position_table import PositionTableLM, PositionTableTrunk
 
 
 def parse(raw: Mapping[str, Any]) -> DecoderConfig:

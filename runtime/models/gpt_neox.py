@@ -10,16 +10,16 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm, SideBySide
 from runtime.nn.fused_attention import GroupedAttention
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,9 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, read_windows
-from runtime.models.experts import Weights
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape, read_windows
+from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
@@ -32,6 +28,10 @@ from runtime.nn.sublayer import mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 
 _YARN = {"rope_type": "yarn", "factor": 32.0, "truncate": False, "original_max_position_embeddings": 4096}
 

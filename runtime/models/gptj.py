@@ -14,13 +14,10 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.family import Family
-from runtime.models.tensor_names import GPT_TRUNK, respelled, without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.fused_attention import FusedAttention
 from runtime.nn.layer import Mixer
@@ -28,6 +25,9 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import GPT_TRUNK, respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
 
 
 @dataclass(frozen=True, slots=True)

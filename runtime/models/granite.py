@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, read_windows
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape, read_windows
+from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Scaled
 from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,11 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights, split_gate_up, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
+from runtime.config.mamba import read_mamba2, recurrent_layers, settled
 from runtime.models.family import RATES, Family
 from runtime.models.granitemoe import MODULES, STACKS
-from runtime.models.mamba_fields import read_mamba2, recurrent_layers, settled
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
@@ -39,6 +35,10 @@ from runtime.nn.sublayer import mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.experts import Weights, split_gate_up, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, layer_ropes
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,10 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.config.fields import Fields
 from runtime.models import granite
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.experts import Weights, split_gate_up, to_switch
 from runtime.models.family import Family
 from runtime.models.granite import Granite, layout
-from runtime.models.tensor_names import without_spares
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
@@ -24,6 +21,9 @@ from runtime.nn.sparse import SharedMoE
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, split_gate_up, to_switch
+from runtime.tensors.names import without_spares
 
 
 @dataclass(frozen=True, slots=True)

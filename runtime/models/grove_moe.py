@@ -14,19 +14,19 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.fields import Fields
 from runtime.models import qwen_moe
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.route import choose
 from runtime.parts.feed_forward import Routing
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM
 
 _SHARERS, _INNER, _SHARE = 2, 128, 0.05
 

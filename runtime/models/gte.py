@@ -12,8 +12,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields
 from runtime.models.rotary_encoder import QKV, Config, family, plainly, read_sizes
 
 _PUBLISHED = "new"

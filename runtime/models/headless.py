@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from runtime.models.checkpoint import TRUNK, Checkpoint
 from runtime.models.family import Family
+from runtime.tensors.checkpoint import TRUNK, Checkpoint
 
 
 @cache

@@ -10,12 +10,9 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
@@ -26,6 +23,9 @@ from runtime.nn.sparse import SharedMoE
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,11 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Shared
 from runtime.cache.protocol import AttentionCache
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields
 from runtime.models import hunyuan
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.internlm2 import apart
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.attend import attend_over, split_heads
 from runtime.nn.attending import Attending
 from runtime.nn.block import PreNorm
@@ -41,6 +37,10 @@ from runtime.parts.feed_forward import Routing
 from runtime.parts.heads import Heads
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,11 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, Trunk, gated_mlp, rms_norms
-from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import layer_count, read_shape, sparse_layers
+from runtime.config.fields import Fields
+from runtime.config.indexer import choosers_of
+from runtime.config.latent import read_latent
 from runtime.models.family import Family
-from runtime.models.indexer_fields import choosers_of
-from runtime.models.latent_fields import read_latent
-from runtime.models.mixture import MixtureConfig, corrected_mixture, read_mixture
-from runtime.models.tensor_names import respelled, text_tensors
 from runtime.nn.activation import sigmoid
 from runtime.nn.hyper import WIDE, AddingConnection, HyperBlock, HyperHead, Streams
 from runtime.nn.indexer import IndexShape
@@ -41,6 +36,11 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, text_tensors
+from runtime.trunks.decoder import CausalLM, Trunk, gated_mlp, rms_norms
+from runtime.trunks.mixture import MixtureConfig, corrected_mixture, read_mixture
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Sandwich
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 
 # The norms' names here, by those that files have for them.
 _NORMS = {

@@ -18,16 +18,11 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Caches, Rotate, ScanningCache, by_layout
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.decoder import CausalLM, Trunk, rms_norms
-from runtime.models.decoder_config import (
+from runtime.config.decoder import (
     DecoderConfig,
 )
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.inkling_config import Config, Growing, layout, parse
-from runtime.models.quantizing import EIGHT_ELSE, Row
-from runtime.models.tensor_names import respelled, text_tensors
 from runtime.nn import ops
 from runtime.nn.activation import sigmoid
 from runtime.nn.attend import attend, split_heads
@@ -43,6 +38,11 @@ from runtime.nn.route import Choice, choose, corrected
 from runtime.nn.sublayer import projections
 from runtime.parts.feed_forward import Routing
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, text_tensors
+from runtime.tensors.quantizing import EIGHT_ELSE, Row
+from runtime.trunks.decoder import CausalLM, Trunk, rms_norms
 
 Memories = tuple[ScanningCache, AttentionCache, ScanningCache, ScanningCache]
 

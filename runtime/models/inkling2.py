@@ -25,14 +25,10 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import Caches, by_layout
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
-from runtime.models.headed import Headed
 from runtime.models.inkling import SENSITIVE, STACKS, WRAPPED, in_turn
 from runtime.models.inkling2_attention import Attention, ShortConv
 from runtime.models.inkling2_config import LAYERS, Config, layout, parse
-from runtime.models.tensor_names import respelled, text_tensors
 from runtime.nn import ops
 from runtime.nn.conv import with_filters
 from runtime.nn.linear import embed, linear
@@ -42,6 +38,10 @@ from runtime.nn.own_gate import OwnGateExperts, capped
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, text_tensors
+from runtime.trunks.headed import Headed
 
 _PLAIN_EPS = 1e-6
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.cache.layout import LayerSpec, Stateless
-from runtime.models.config import Fields
-from runtime.models.decoder_config import DecoderConfig, key_heads, layer_count, read_shape
+from runtime.config.decoder import DecoderConfig, key_heads, layer_count, read_shape
+from runtime.config.fields import Fields
 from runtime.models.inkling_config import Growing, hybrid_layout, read_growing, read_hybrid, real_ids
 from runtime.records import dataclass
 

@@ -7,17 +7,17 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
-from runtime.models.config import Fields
-from runtime.models.decoder import attention_layout
-from runtime.models.decoder_config import (
+from runtime.config.decoder import (
     DecoderConfig,
     key_heads,
     layer_count,
     listed_layers,
     read_shape,
 )
+from runtime.config.fields import Fields
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.trunks.decoder import attention_layout
 
 
 @dataclass(frozen=True, slots=True)

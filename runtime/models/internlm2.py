@@ -6,12 +6,12 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime.config.decoder import DecoderConfig
+from runtime.config.fields import Fields
 from runtime.models import llama
-from runtime.models.config import Fields
-from runtime.models.decoder_config import DecoderConfig
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
-from runtime.models.tensor_names import respelled, without_spares
+from runtime.tensors.names import respelled, without_spares
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

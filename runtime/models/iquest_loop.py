@@ -15,12 +15,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
-from runtime.models.config import Fields
-from runtime.models.decoder import gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
-from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.activation import sigmoid
 from runtime.nn.attend import attend, attend_over
@@ -34,6 +31,9 @@ from runtime.nn.sublayer import added
 from runtime.parts.attention import AttentionParts
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import gated_mlp, layer_ropes, rms_norms
+from runtime.trunks.headed import Headed, untied_head
 
 
 @dataclass(frozen=True, slots=True)

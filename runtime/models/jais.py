@@ -14,17 +14,17 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
+from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.gpt2 import outputs_first
-from runtime.models.tensor_names import GPT_NAMES, respelled, without_spares
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
 from runtime.nn.fused_attention import FusedAttention
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import GPT_NAMES, respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_norms
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import RATES, Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
@@ -32,6 +29,9 @@ from runtime.nn.sublayer import added, mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM
 
 
 @dataclass(frozen=True, slots=True)

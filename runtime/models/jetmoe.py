@@ -16,14 +16,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Rotate
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.granitemoe import Router
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn import ops, plain
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import PreNorm
@@ -36,6 +32,10 @@ from runtime.nn.route import Choice
 from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 from runtime.step import Adapters, Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 
 _EPS = 1e-6
 

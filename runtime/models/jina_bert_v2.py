@@ -16,12 +16,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count
-from runtime.models.encoder import Encoder
+from runtime.config.decoder import layer_count
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
 from runtime.nn.activation import gated
 from runtime.nn.alibi import slopes
 from runtime.nn.attend import split_heads
@@ -33,6 +30,9 @@ from runtime.nn.norm import LayerNorm
 from runtime.nn.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.quantizing import EIGHT_ELSE, SOURCE, Row
+from runtime.trunks.encoder import Encoder
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.models.config import Fields
+from runtime.config.fields import Fields
 from runtime.models.rotary_encoder import QKV, Config, family, plainly, read_sizes
 
 

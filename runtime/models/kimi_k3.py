@@ -19,18 +19,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, StepCache
+from runtime.config.decoder import layer_count, read_shape, sparse_layers
+from runtime.config.fields import Fields
 from runtime.models import kimi_linear
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, Trunk, rms_norms
-from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
-from runtime.models.experts import Weights
 from runtime.models.family import CORRECTIONS, RATES, Family
-from runtime.models.joined import alike
-from runtime.models.mixture import read_mixture
-from runtime.models.quantizing import SOURCE, Row
-from runtime.models.tensor_names import text_tower
-from runtime.models.towers import Towers
 from runtime.nn import ops
 from runtime.nn.activation import sigmoid
 from runtime.nn.kimi_delta import KimiDelta, WideDelta
@@ -43,6 +35,14 @@ from runtime.nn.own_gate import Gate, OwnGateExperts, OwnGateMLP, situ
 from runtime.nn.route import RuledRouter
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights
+from runtime.tensors.joined import alike
+from runtime.tensors.names import text_tower
+from runtime.tensors.quantizing import SOURCE, Row
+from runtime.tensors.towers import Towers
+from runtime.trunks.decoder import CausalLM, Trunk, rms_norms
+from runtime.trunks.mixture import read_mixture
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,22 +10,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import layer_count, listed_layers, read_shape, sparse_layers
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, rms_norms
-from runtime.models.decoder_config import layer_count, listed_layers, read_shape, sparse_layers
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, RATES, Family
-from runtime.models.joined import alike, joined_rows
-from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.conv import with_filters
 from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
 from runtime.nn.layer import Mixer
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.joined import alike, joined_rows
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, rms_norms
+from runtime.trunks.mixture import MixtureConfig, feed_forward, read_mixture
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,9 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count, listed_layers, one_rope, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import layer_count, listed_layers, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.mixture import MixtureConfig, MixtureSpec
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn import ops
 from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
@@ -31,6 +26,11 @@ from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
+from runtime.trunks.mixture import MixtureConfig, MixtureSpec
 
 
 @dataclass(frozen=True, slots=True)

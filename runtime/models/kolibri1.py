@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, read_windows
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape, read_windows
+from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import Sandwich
 from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.nn.sparse import SharedMoE
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

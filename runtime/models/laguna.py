@@ -10,15 +10,21 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import layer_count, listed_layers, read_shape
+from runtime.config.fields import Fields
+from runtime.config.rope_block import is_keyed, only_repeats
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count, listed_layers, read_shape
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
-from runtime.models.quantizing import (
+from runtime.nn.activation import softplus
+from runtime.nn.block import PreNorm
+from runtime.nn.gated_attention import OpenedAttention
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import text_tensors
+from runtime.tensors.quantizing import (
     EIGHT,
     EIGHT_ELSE,
     REQUESTED,
@@ -31,15 +37,9 @@ from runtime.models.quantizing import (
     is_table,
     more_bits,
 )
-from runtime.models.rope_block import is_keyed, only_repeats
-from runtime.models.tensor_names import text_tensors
-from runtime.models.towers import USUAL
-from runtime.nn.activation import softplus
-from runtime.nn.block import PreNorm
-from runtime.nn.gated_attention import OpenedAttention
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.records import dataclass
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.trunks.mixture import MixtureConfig, MixtureSpec, feed_forward
 
 
 @dataclass(frozen=True, slots=True)

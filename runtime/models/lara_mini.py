@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count, one_rope, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import RATES, Family
-from runtime.models.joined import parted_rows
-from runtime.models.mixture import MixtureConfig, MixtureSpec, softmax_mixture
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm, PreNormRecurrent
 from runtime.nn.conv import with_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.records import dataclass
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.joined import parted_rows
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.trunks.mixture import MixtureConfig, MixtureSpec, softmax_mixture
 
 
 @dataclass(frozen=True, slots=True)

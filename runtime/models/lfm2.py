@@ -14,15 +14,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, State
 from runtime.cache.protocol import ScanningCache, StepCache
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.mixture import MixtureSpec
-from runtime.models.tensor_names import text_tensors
-from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import CausalConv, with_filters
@@ -41,6 +35,12 @@ from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.parts.recurrent import RecurrentParts
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import text_tensors
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import CausalLM, layer_ropes
+from runtime.trunks.mixture import MixtureSpec
 
 
 @dataclass(frozen=True, slots=True)

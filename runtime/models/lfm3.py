@@ -11,13 +11,10 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, rope_of_kind
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape, rope_of_kind
+from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.lfm2 import ShortConv, conv_memory, own_names
-from runtime.models.towers import USUAL
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
@@ -29,6 +26,9 @@ from runtime.nn.self_attention import HeadNormAttention
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 
 _ROPES: dict[str, dict[str, Any]] = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},

@@ -15,10 +15,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Chunked, Full, LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, layer_ropes, rms_norms
-from runtime.models.decoder_config import (
+from runtime.config.decoder import (
     DecoderConfig,
     layer_count,
     listed_layers,
@@ -26,9 +23,8 @@ from runtime.models.decoder_config import (
     read_shape,
     rotated_layers,
 )
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import text_tensors
-from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
 from runtime.nn.linear import linear
@@ -43,6 +39,10 @@ from runtime.nn.sublayer import added, mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import text_tensors
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import CausalLM, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from runtime.config.fields import Fields
 from runtime.models import llama
 from runtime.models.both_ways import looking_ahead
-from runtime.models.config import Fields
 from runtime.models.llama import Config
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime.config.fields import Fields
 from runtime.models import llama
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
 from runtime.models.nanbeige import refuse_more
-from runtime.models.tensor_names import GPT_TRUNK, respelled, without_spares
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import GPT_TRUNK, respelled, without_spares
 
 # What transformers' configs take for a field that the file leaves out, where Llama's takes something else.
 _DEFAULTS: dict[str, dict[str, Any]] = {

@@ -15,16 +15,11 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layer
+from runtime.config.decoder import DecoderConfig, read_shape
+from runtime.config.fields import Fields
+from runtime.config.latent import read_latent
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields
-from runtime.models.decoder import gated_mlp, rms_norms
-from runtime.models.decoder_config import DecoderConfig, read_shape
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.headed import Headed, untied_head
-from runtime.models.latent_fields import read_latent
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn import ops
 from runtime.nn.linear import embed
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
@@ -37,6 +32,11 @@ from runtime.nn.sublayer import added
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import gated_mlp, rms_norms
+from runtime.trunks.headed import Headed, untied_head
 
 
 @dataclass(frozen=True, slots=True)

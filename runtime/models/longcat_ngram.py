@@ -17,14 +17,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
 from runtime.cache.protocol import Caches, ScanningCache, by_layer, by_layout
+from runtime.config.fields import Fields
 from runtime.models import longcat_flash
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields
-from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
 from runtime.models.longcat_flash import WIDE, Block, Trunk, checkpoint
-from runtime.models.tensor_names import respelled
 from runtime.nn import ops
 from runtime.nn.causal_conv import last_inputs
 from runtime.nn.linear import embed, linear
@@ -32,6 +28,10 @@ from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import respelled
+from runtime.trunks.headed import Headed, untied_head
 
 
 @dataclass(frozen=True, slots=True)

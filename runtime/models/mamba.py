@@ -8,10 +8,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Caches, ScanningCache, by_layout
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
 from runtime.models.family import RATES, Family
-from runtime.models.headed import Headed, untied_head
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
@@ -24,6 +23,7 @@ from runtime.nn.norm import RMSNorm
 from runtime.parts.decoder import DecoderParts
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.trunks.headed import Headed, untied_head
 
 UNBOUNDED = 1 << 20  # a state has no positions; something must stand where others have a context length
 

@@ -6,13 +6,13 @@ Draft heads in its files (`mtp`) are computed by nobody yet: transformers leaves
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count, read_shape, read_windows, two_ropes
+from runtime.config.decoder import layer_count, read_shape, read_windows, two_ropes
+from runtime.config.fields import Fields
+from runtime.config.rope_block import is_keyed, only_repeats
 from runtime.models.family import Family
-from runtime.models.mixture import MixtureSpec
 from runtime.models.qwen_moe import Config, adapt, build, layout
-from runtime.models.rope_block import is_keyed, only_repeats
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.trunks.mixture import MixtureSpec
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -7,18 +7,18 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import Full, LayerSpec
+from runtime.config.fields import Fields
 from runtime.models import llama
-from runtime.models.checkpoint import TRUNK, Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import gated_mlp, layer_ropes, rms_norms
-from runtime.models.experts import Weights
 from runtime.models.family import Family, Head
 from runtime.models.llama import build, layout
-from runtime.models.mtp import DraftHead, Predictor
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import TRUNK, Checkpoint, always
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import gated_mlp, layer_ropes, rms_norms
+from runtime.trunks.draft_heads import DraftHead, Predictor
 
 
 @dataclass(frozen=True, slots=True)

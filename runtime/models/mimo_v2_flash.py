@@ -20,17 +20,11 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import AttentionCache
+from runtime.config.decoder import key_heads, layer_count, read_shape
+from runtime.config.fields import Fields
+from runtime.config.rope_block import is_keyed, only_repeats
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, layer_ropes, rms_norms
-from runtime.models.decoder_config import key_heads, layer_count, read_shape
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
-from runtime.models.rope_block import is_keyed, only_repeats
-from runtime.models.tensor_names import without_spares
-from runtime.models.towers import Towers
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.attending import Attending
 from runtime.nn.block import PreNorm
@@ -43,6 +37,12 @@ from runtime.parts.attention import AttentionParts
 from runtime.parts.heads import Heads
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import without_spares
+from runtime.tensors.towers import Towers
+from runtime.trunks.decoder import CausalLM, layer_ropes, rms_norms
+from runtime.trunks.mixture import MixtureConfig, feed_forward, read_mixture
 
 _KINDS = ("full_attention", "sliding_attention")
 _UNSAID: dict[str, dict[str, Any]] = {

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from typing import Any
 
+from runtime.config.decoder import layer_count
+from runtime.config.fields import Fields
 from runtime.models import granite
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count
-from runtime.models.experts import Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.granite import Granite, layout
-from runtime.models.tensor_names import without_spares
 from runtime.nn.layer import FeedForward
 from runtime.nn.sparse import SoftmaxMoE
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, numbered_names, to_switch
+from runtime.tensors.names import without_spares
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,17 @@ on what the head reads.
 from collections.abc import Mapping
 from typing import Any
 
+from runtime.config.decoder import layer_count, read_shape
+from runtime.config.fields import Fields
+from runtime.config.latent import read_latent
 from runtime.models import youtu
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
-from runtime.models.decoder_config import layer_count, read_shape
 from runtime.models.family import Family
-from runtime.models.latent_fields import read_latent
 from runtime.models.youtu import adapt, layout
 from runtime.nn.block import Scaled
 from runtime.nn.mla import LatentAttention
 from runtime.nn.rope import Rope
 from runtime.records import dataclass
+from runtime.trunks.decoder import CausalLM, gated_mlp, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,10 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields, whole_heads
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.lightning import LightningAttention, LightningSpec, slopes_of
 from runtime.nn.rope import Rope
@@ -29,6 +25,10 @@ from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SoftmaxMoE
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import MODULES, Weights, numbered_names, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 
 _EARLY = ("minimax_text_01", "minimax_m1")
 """Types of models whose files came with code of their own."""

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count, one_rope, read_shape
-from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.mixture import MixtureConfig as Config
-from runtime.models.mixture import MixtureSpec, corrected_mixture
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import WideNormAttention
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import MODULES, Weights, numbered_names, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
+from runtime.trunks.mixture import MixtureConfig as Config
+from runtime.trunks.mixture import MixtureSpec, corrected_mixture
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

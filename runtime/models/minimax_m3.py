@@ -12,13 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.tensor_names import respelled, text_tensors
 from runtime.nn.block import PreNorm
 from runtime.nn.block_choice import BlockIndex, ChoosingAttention
 from runtime.nn.layer import FeedForward
@@ -30,6 +26,10 @@ from runtime.nn.route import CorrectedRouter
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import MODULES, Weights, numbered_names, to_switch
+from runtime.tensors.names import respelled, text_tensors
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 
 _FULL, _CHOOSING = "full_attention", "minimax_m3_sparse"
 

@@ -10,14 +10,10 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, own_rope, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, own_rope, read_shape
+from runtime.config.fields import Fields, whole_heads
+from runtime.config.text import levels
 from runtime.models.family import Family
-from runtime.models.tensor_names import text_tensors
-from runtime.models.text_config import levels
-from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
@@ -25,6 +21,10 @@ from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sharpen import Sharpening
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import text_tensors
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 
 # What the transformers classes take for fields that a file leaves out, by the text tower's type.
 _DEFAULTS: dict[str, dict[str, int]] = {

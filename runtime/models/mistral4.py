@@ -8,17 +8,11 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import layer_count, read_shape
+from runtime.config.fields import Fields
+from runtime.config.latent import latent_shape
 from runtime.errors import UnsupportedModel
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, rms_norms
-from runtime.models.decoder_config import layer_count, read_shape
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
-from runtime.models.latent_fields import latent_shape
-from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture, softmax_mixture
-from runtime.models.tensor_names import text_tensors
-from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.rope import Rope
@@ -26,6 +20,12 @@ from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.sharpen import Sharpening
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import text_tensors
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import CausalLM, rms_norms
+from runtime.trunks.mixture import MixtureConfig, feed_forward, read_mixture, softmax_mixture
 
 # What the transformers class takes for fields that a file leaves out; wrappers leave out much.
 _DEFAULTS: dict[str, int] = {

@@ -17,10 +17,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Shared, Stateless
 from runtime.cache.protocol import AttentionCache, Caches, by_layer
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import rms_norms
-from runtime.models.decoder_config import (
+from runtime.config.decoder import (
     layer_count,
     own_rope,
     read_shape,
@@ -28,14 +25,10 @@ from runtime.models.decoder_config import (
     rotated_layers,
     sparse_layers,
 )
-from runtime.models.experts import Weights, to_switch
+from runtime.config.fields import Fields
+from runtime.config.indexer import read_choosers, read_index
+from runtime.config.latent import latent_shape
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
-from runtime.models.indexer_fields import read_choosers, read_index
-from runtime.models.latent_fields import latent_shape
-from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture, softmax_mixture
-from runtime.models.tensor_names import spelled, text_tower, without_spares
-from runtime.models.towers import USUAL
 from runtime.nn import ops
 from runtime.nn.attend import merge_heads, split_heads
 from runtime.nn.block import PreNorm
@@ -48,6 +41,13 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import spelled, text_tower, without_spares
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import rms_norms
+from runtime.trunks.headed import Headed, untied_head
+from runtime.trunks.mixture import MixtureConfig, feed_forward, read_mixture, softmax_mixture
 
 _YARN: dict[str, Any] = {
     "rope_type": "yarn",

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SoftmaxMoE
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import MODULES, Weights, numbered_names, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

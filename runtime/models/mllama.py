@@ -14,14 +14,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Encoder, Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, EncodedCache, by_layout
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
-from runtime.models.tensor_names import text_tensors
-from runtime.models.towers import USUAL
 from runtime.nn.attend import attend_over, split_heads
 from runtime.nn.block import PreNorm
 from runtime.nn.linear import embed, linear
@@ -30,6 +25,11 @@ from runtime.nn.norm import Normalize
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import text_tensors
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import gated_mlp, head_norms, layer_ropes, rms_norms
+from runtime.trunks.headed import Headed, untied_head
 
 _SPARE_IDS = 8  # rows that the embedding has beyond the vocabulary: the image token and its like
 

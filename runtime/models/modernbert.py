@@ -13,13 +13,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder_config import layer_count
-from runtime.models.encoder import Encoder
+from runtime.config.decoder import layer_count
+from runtime.config.fields import Fields, whole_heads
+from runtime.config.rope_block import only_repeats
 from runtime.models.family import Family
-from runtime.models.quantizing import EIGHT_ELSE, Row
-from runtime.models.rope_block import only_repeats
 from runtime.nn.activation import gated
 from runtime.nn.attend import split_heads
 from runtime.nn.bidirectional import attend_both_ways
@@ -31,6 +28,9 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.quantizing import EIGHT_ELSE, Row
+from runtime.trunks.encoder import Encoder
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 

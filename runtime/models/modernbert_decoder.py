@@ -13,9 +13,8 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, Trunk, attention_layout, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, read_shape
+from runtime.config.decoder import DecoderConfig, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.modernbert import (
     SLIDING,
@@ -24,7 +23,6 @@ from runtime.models.modernbert import (
     refuse_head_dim,
     ropes_of_kinds,
 )
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import NormedSublayer, PreNorm
 from runtime.nn.layer import Layer
 from runtime.nn.linear import linear
@@ -33,6 +31,8 @@ from runtime.nn.norm import LayerNorm, Norm, Normalize
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, Trunk, attention_layout, layer_ropes
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,9 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, listed_layers, read_shape
+from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
-from runtime.models.pruned import Pruned
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import NormedSublayer, PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
@@ -26,6 +23,9 @@ from runtime.nn.self_attention import HeadNormAttention, SelfAttention, WideNorm
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
+from runtime.trunks.pruned import Pruned
 
 
 @dataclass(frozen=True, slots=True)

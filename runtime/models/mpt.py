@@ -13,11 +13,9 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
+from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import gelu
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
@@ -28,6 +26,8 @@ from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadShape, Projected
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,15 @@ from typing import Any, Literal
 
 import mlx.core as mx
 
+from runtime.config.fields import Fields
+from runtime.config.text import TEXT_BLOCKS, levels, text_block
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.architecture import find_family
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import text_tower
-from runtime.models.text_config import TEXT_BLOCKS, levels, text_block
-from runtime.models.towers import THINKER, USUAL, Towers
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.names import text_tower
+from runtime.tensors.towers import THINKER, USUAL, Towers
 
 Raw = Mapping[str, Any]
 Adapt = Callable[[Any, dict[str, mx.array]], dict[str, mx.array]]

@@ -11,23 +11,11 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
+from runtime.config.text import text_block
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    Trunk,
-    attention_layout,
-    gated_mlp,
-    layer_ropes,
-    rms_norms,
-)
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
-from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, is_table
-from runtime.models.tensor_names import text_tensors
-from runtime.models.text_config import text_block
-from runtime.models.towers import Towers
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import Sandwich
 from runtime.nn.gated_attention import OpenedAttention
@@ -36,6 +24,18 @@ from runtime.nn.norm import PlainRMS, RMSNorm, one_added, rms
 from runtime.nn.rope import Rope
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import text_tensors
+from runtime.tensors.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, is_table
+from runtime.tensors.towers import Towers
+from runtime.trunks.decoder import (
+    CausalLM,
+    Trunk,
+    attention_layout,
+    gated_mlp,
+    layer_ropes,
+    rms_norms,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,15 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models import dflash
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.dflash import BlockDraft
 from runtime.models.dflash_config import LARGEST_BLOCK, Config, listed_targets
 from runtime.models.family import Family
 from runtime.models.muse_glimmer import ROWS
-from runtime.models.tensor_names import spelled
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import spelled
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -16,15 +16,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, StepCache
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, sparse_layers
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape, sparse_layers
+from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.muse_glimmer import NormedTrunk, read_turns, windows_from_last
-from runtime.models.tensor_names import respelled, text_tensors
-from runtime.models.towers import Towers
 from runtime.nn.activation import sigmoid
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
@@ -37,6 +32,11 @@ from runtime.nn.self_attention import HeadNormAttention
 from runtime.parts.feed_forward import ExpertParts, Routing
 from runtime.records import dataclass
 from runtime.step import Adapters, Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, text_tensors
+from runtime.tensors.towers import Towers
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 
 _LEAST = 1e-3
 """Of the squared share of the stream."""

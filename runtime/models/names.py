@@ -6,7 +6,7 @@ The text of a config only ever selects a row of these tables; it never names cod
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.models.text_config import levels
+from runtime.config.text import levels
 
 # By `architectures[0]`, or by `model_type` in a file without architectures: the module with the FAMILY.
 ARCHITECTURES: dict[str, str] = {

@@ -13,18 +13,18 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import layer_count
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
 from runtime.models import llama
-from runtime.models.config import Fields
-from runtime.models.decoder import attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
 from runtime.models.ouro import Trunk
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import attention_layout, gated_mlp, layer_ropes, rms_norms
+from runtime.trunks.headed import Headed, untied_head
 
 # Fields of its files that say something else, and the values that do not.
 _PLAIN: dict[str, tuple[Any, ...]] = {

@@ -15,13 +15,8 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Stateless
 from runtime.cache.protocol import Caches, StepCache, by_layout
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.experts import Weights, stacked_experts, switch_names
 from runtime.models.family import CORRECTIONS, RATES, Family
-from runtime.models.headed import Headed, untied_head
 from runtime.models.nemotron_h_config import Config, ExpertSpec, parse
-from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, SOURCE, Row, more_bits
-from runtime.models.towers import USUAL, Towers
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
@@ -38,6 +33,11 @@ from runtime.nn.sublayer import added, mixture_parts
 from runtime.parts.decoder import DecoderParts
 from runtime.parts.feed_forward import MixtureParts
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, stacked_experts, switch_names
+from runtime.tensors.quantizing import EIGHT_ELSE, REQUESTED, SOURCE, Row, more_bits
+from runtime.tensors.towers import USUAL, Towers
+from runtime.trunks.headed import Headed, untied_head
 
 
 def layout(config: Config) -> list[LayerSpec]:

@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from runtime.config.decoder import key_heads
+from runtime.config.expert_groups import read_groups
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields
-from runtime.models.decoder_config import key_heads
-from runtime.models.expert_groups import read_groups
-from runtime.models.mixture import MixtureSpec
 from runtime.nn.mamba2 import Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.records import dataclass
+from runtime.trunks.mixture import MixtureSpec
 
 _KINDS = {
     "M": "M",

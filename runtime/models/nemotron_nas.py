@@ -14,12 +14,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Stateless
 from runtime.cache.protocol import StepCache
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, key_heads, layer_count, one_rope, read_shape
+from runtime.config.decoder import DecoderConfig, key_heads, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import Block, NormedSublayer
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
@@ -28,6 +25,9 @@ from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
 
 MATRIX = 0
 """In place of a size: one matrix stands there."""

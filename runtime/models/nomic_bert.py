@@ -11,8 +11,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields
 from runtime.models.rotary_encoder import QKV, Config, family, plainly, read_sizes
 
 # Fields of Nomic's own form, and what transformers calls them.

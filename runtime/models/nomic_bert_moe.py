@@ -14,8 +14,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.models.config import Fields
-from runtime.models.experts import Weights, to_switch
+from runtime.config.fields import Fields
 from runtime.models.nomic_bert import AROUND, FUSED, PREFIXES, SENSITIVE, SHARED, respelled, sizes_of
 from runtime.models.rotary_encoder import Config as Plain
 from runtime.models.rotary_encoder import RotaryEncoder, family, feed_forward, plainly
@@ -26,6 +25,7 @@ from runtime.nn.route import choose
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.experts import Weights, to_switch
 
 
 @dataclass(frozen=True, slots=True)

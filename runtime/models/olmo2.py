@@ -8,10 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import (
+from runtime.config.decoder import (
     DecoderConfig,
     layer_count,
     one_rope,
@@ -20,14 +17,17 @@ from runtime.models.decoder_config import (
     two_ropes,
     without_windows,
 )
+from runtime.config.fields import Fields
+from runtime.config.rope_block import is_keyed
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import Family
-from runtime.models.rope_block import is_keyed
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention, WideNormAttention
 from runtime.records import dataclass
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
 
 _THETA = 500000.0  # of OLMo 3
 

@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import Full, LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import RATES, Family
-from runtime.models.joined import alike, joined_rows
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm, PreNormRecurrent
 from runtime.nn.conv import with_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import WideNormAttention
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights
+from runtime.tensors.joined import alike, joined_rows
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

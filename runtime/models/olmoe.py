@@ -9,18 +9,18 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm, PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, WideNormAttention
 from runtime.nn.sparse import SoftmaxMoE
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

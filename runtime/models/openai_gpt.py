@@ -10,17 +10,17 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.config.fields import Fields
 from runtime.models import gpt2
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import layer_norms, plain_mlp
 from runtime.models.family import Family
 from runtime.models.gpt2 import Config
-from runtime.models.headed import untied_head
 from runtime.models.opt import NormedSums
-from runtime.models.position_table import PositionTableLM, PositionTableTrunk
-from runtime.models.tensor_names import respelled
 from runtime.nn.fused_attention import FusedAttention
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import respelled
+from runtime.trunks.decoder import layer_norms, plain_mlp
+from runtime.trunks.headed import untied_head
+from runtime.trunks.position_table import PositionTableLM, PositionTableTrunk
 
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_new": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
 """By `afn`: its class's GELU is the approximate one, whichever is asked for."""

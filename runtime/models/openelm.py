@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.cache.layout import Full, LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope
-from runtime.models.experts import Weights
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.joined import parted_rows
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Mixer
 from runtime.nn.mlp import ACTIVATIONS, FusedGatedMLP
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.experts import Weights
+from runtime.tensors.joined import parted_rows
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, head_norms, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Caches, StepCache, by_layout
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, without_windows
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape, without_windows
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
-from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
@@ -34,6 +30,10 @@ from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import attention_layout, gated_mlp, layer_ropes, rms_norms
+from runtime.trunks.headed import Headed, untied_head
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.layer import Mixer
 from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Rotate
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn import ops
 from runtime.nn.block import PreNorm
 from runtime.nn.block_sparse import BlockSparse
@@ -30,6 +28,8 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_norms, layer_ropes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields, whole_heads
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SoftmaxMoE
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import MODULES, Weights, numbered_names, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_norms, layer_ropes
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,18 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.errors import CannotCut
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 
 _BASE = 10000.0
 

@@ -15,19 +15,15 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
 from runtime.cache.protocol import ScanningCache, StepCache
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
-from runtime.models.decoder_config import (
+from runtime.config.decoder import (
     DecoderConfig,
     layer_count,
     listed_layers,
     one_rope,
     read_shape,
 )
-from runtime.models.experts import Weights
+from runtime.config.fields import Fields
 from runtime.models.family import RATES, Family
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
 from runtime.nn.block import Block as Sublayers
@@ -44,6 +40,10 @@ from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes
 
 HEAD_EPS = 1e-6
 """Of the norms of query and key heads, whatever a config says of others."""

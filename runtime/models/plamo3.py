@@ -11,18 +11,18 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.experts import Weights
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.plamo2 import OFFSETS, Block
-from runtime.models.tensor_names import without_spares
 from runtime.nn.fused_attention import FusedHeadNormAttention
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes
 
 _BASE = 150_000
 """That of the authors' class: a file's `rope_global_theta`, the older name, counts beside it."""

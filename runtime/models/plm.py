@@ -6,15 +6,15 @@ Sources: arXiv 2503.12167; the authors' modeling_plm.py, llama.cpp's plm.cpp.
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, plain_mlp, rms_norms
-from runtime.models.decoder_config import layer_count, read_shape
+from runtime.config.decoder import layer_count, read_shape
+from runtime.config.fields import Fields
+from runtime.config.latent import read_latent
 from runtime.models.family import Family
-from runtime.models.latent_fields import read_latent
 from runtime.models.youtu import Config, adapt, layout
 from runtime.nn.block import PreNorm
 from runtime.nn.mla import LatentAttention
 from runtime.nn.rope import Rope
+from runtime.trunks.decoder import CausalLM, plain_mlp, rms_norms
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

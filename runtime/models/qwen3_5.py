@@ -18,14 +18,8 @@ import mlx.nn as nn
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import Caches, StepCache, by_layout
 from runtime.errors import UnsupportedModel
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.decoder import CausalLM, head_norms
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import RATES, Family, Head
-from runtime.models.quantizing import SOURCE, Row
 from runtime.models.qwen3_5_config import Config, parse
-from runtime.models.tensor_names import text_tensors
-from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
@@ -40,6 +34,12 @@ from runtime.nn.rope import Rope
 from runtime.nn.sparse import GatedSharedMoE
 from runtime.nn.sublayer import added
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import text_tensors
+from runtime.tensors.quantizing import SOURCE, Row
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import CausalLM, head_norms
 
 
 def layout(config: Config) -> list[LayerSpec]:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from runtime.config.decoder import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
-from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
-from runtime.models.mixture import MixtureSpec
 from runtime.nn.delta_net import DeltaSpec
 from runtime.records import dataclass
+from runtime.trunks.mixture import MixtureSpec
 
 
 @dataclass(frozen=True, slots=True)

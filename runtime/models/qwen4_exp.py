@@ -19,18 +19,13 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, State, Stateless
 from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
+from runtime.config.decoder import layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import head_norms
-from runtime.models.decoder_config import layer_count, one_rope, read_shape
-from runtime.models.experts import Weights
 from runtime.models.family import RATES, Family
-from runtime.models.headed import Headed, untied_head
 from runtime.models.qwen3_5 import ROWS, adapted
 from runtime.models.qwen3_5_config import Config as Qwen35Config
 from runtime.models.qwen3_5_config import read_delta, read_experts, read_recurrent
-from runtime.models.towers import USUAL
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads
 from runtime.nn.block_indexer import BlockShape, MeanIndexer
@@ -46,6 +41,11 @@ from runtime.nn.self_attention import Projected
 from runtime.nn.sparse import GatedSharedMoE
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import head_norms
+from runtime.trunks.headed import Headed, untied_head
 
 MEMORIES = 3
 """Of each layer."""

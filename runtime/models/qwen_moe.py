@@ -9,22 +9,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import layer_count, listed_layers, one_rope, read_shape, without_windows
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count, listed_layers, one_rope, read_shape, without_windows
-from runtime.models.experts import Weights, output_first, to_switch
 from runtime.models.family import Family
-from runtime.models.mixture import MixtureConfig, MixtureSpec
-from runtime.models.tensor_names import text_tensors
-from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.sparse import GatedSharedMoE, SoftmaxMoE
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, output_first, to_switch
+from runtime.tensors.names import text_tensors
+from runtime.tensors.towers import USUAL
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
+from runtime.trunks.mixture import MixtureConfig, MixtureSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ Their positions have three axes (M-RoPE). For text all three count alike, which 
 from collections.abc import Mapping
 from typing import Any
 
+from runtime.config.fields import Fields
 from runtime.models import llama
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
-from runtime.models.tensor_names import text_tensors
-from runtime.models.towers import USUAL
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.names import text_tensors
+from runtime.tensors.towers import USUAL
 
 _TEXT = {
     "qwen2_vl": "qwen2",

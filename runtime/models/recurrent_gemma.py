@@ -11,13 +11,10 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec, Rotating
 from runtime.cache.protocol import StepCache
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
@@ -30,6 +27,9 @@ from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, layer_ropes
 
 
 @dataclass(frozen=True, slots=True)

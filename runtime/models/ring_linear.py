@@ -12,16 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count, one_rope, read_shape
-from runtime.models.expert_groups import read_groups
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import layer_count, one_rope, read_shape
+from runtime.config.expert_groups import read_groups
+from runtime.config.fields import Fields
+from runtime.config.latent import read_latent
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.latent_fields import read_latent
-from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.alibi import slopes
 from runtime.nn.block import PreNorm
 from runtime.nn.fused_attention import FusedAttention, FusedHeadNormAttention
@@ -31,6 +26,11 @@ from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.trunks.mixture import MixtureConfig, MixtureSpec, feed_forward
 
 
 @dataclass(frozen=True, slots=True)

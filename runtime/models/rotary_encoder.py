@@ -13,12 +13,8 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields, whole_heads
-from runtime.models.encoder import Encoder
+from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
-from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
-from runtime.models.tensor_names import renamed
 from runtime.nn.attend import split_heads
 from runtime.nn.bidirectional import attend_both_ways
 from runtime.nn.layer import FeedForward
@@ -31,6 +27,10 @@ from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.names import renamed
+from runtime.tensors.quantizing import EIGHT_ELSE, SOURCE, Row
+from runtime.trunks.encoder import Encoder
 
 
 @dataclass(frozen=True, slots=True)

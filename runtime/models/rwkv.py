@@ -15,12 +15,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count
-from runtime.models.experts import Weights
+from runtime.config.decoder import layer_count
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.headed import untied_head
-from runtime.models.rwkv_trunk import Memories, RwkvLM, RwkvTrunk, one_earlier, rwkv_layout
 from runtime.nn import ops
 from runtime.nn.activation import relu2, sigmoid
 from runtime.nn.linear import linear
@@ -29,6 +26,9 @@ from runtime.nn.norm import LayerNorm
 from runtime.nn.wkv4 import wkv4
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.experts import Weights
+from runtime.trunks.headed import untied_head
+from runtime.trunks.rwkv import Memories, RwkvLM, RwkvTrunk, one_earlier, rwkv_layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,11 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
 from runtime.cache.protocol import ScanningCache
+from runtime.config.decoder import layer_count
+from runtime.config.fields import Fields
 from runtime.models import rwkv
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count
-from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.rwkv import Block, FeedForward, Shape, Shares, with_head
-from runtime.models.rwkv_trunk import RwkvLM, one_earlier, rwkv_layout
 from runtime.nn import ops
 from runtime.nn.activation import silu
 from runtime.nn.linear import linear
@@ -31,6 +29,8 @@ from runtime.nn.norm import LayerNorm
 from runtime.nn.wkv6 import wkv6
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.experts import Weights
+from runtime.trunks.rwkv import RwkvLM, one_earlier, rwkv_layout
 
 _MIXED = "wkvrg"
 """What a fold makes of mixed tokens: decays, keys, values, queries and gates, in the order of files."""

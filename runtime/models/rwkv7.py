@@ -14,13 +14,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
 from runtime.cache.protocol import ScanningCache
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
-from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.headed import untied_head
-from runtime.models.rwkv_trunk import Memories, RwkvLM, RwkvTrunk, one_earlier, rwkv_layout
-from runtime.models.tensor_names import respelled
 from runtime.nn import ops
 from runtime.nn.activation import relu2
 from runtime.nn.linear import linear
@@ -29,6 +25,10 @@ from runtime.nn.norm import LayerNorm
 from runtime.nn.wkv7 import wkv7
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import respelled
+from runtime.trunks.headed import untied_head
+from runtime.trunks.rwkv import Memories, RwkvLM, RwkvTrunk, one_earlier, rwkv_layout
 
 UNBOUNDED = 1 << 20  # a state has no positions; something must stand where others have a context length
 FASTEST = -0.6065306597126334

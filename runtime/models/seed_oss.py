@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from runtime.config.fields import Fields
 from runtime.models import llama
-from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
-from runtime.models.tensor_names import without_spares
+from runtime.tensors.names import without_spares
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

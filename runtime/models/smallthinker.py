@@ -12,14 +12,9 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
-from runtime.models.decoder_config import layer_count, one_rope, read_shape
-from runtime.models.experts import MODULES, Weights, to_switch
+from runtime.config.decoder import layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.mixture import MixtureConfig, MixtureSpec
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import Norm
@@ -30,6 +25,11 @@ from runtime.nn.sublayer import added
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import MODULES, Weights, to_switch
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
+from runtime.trunks.mixture import MixtureConfig, MixtureSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, rotated_layers
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape, rotated_layers
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

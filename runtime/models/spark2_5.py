@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, read_windows
-from runtime.models.experts import Weights
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape, read_windows
+from runtime.config.fields import Fields
+from runtime.config.rope_block import only_repeats
 from runtime.models.family import Family
-from runtime.models.rope_block import only_repeats
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import PreNorm
 from runtime.nn.gated_attention import OpenedFusedAttention
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,16 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_norms, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel, PreNorm
 from runtime.nn.norm import HeadLayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.records import dataclass
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_norms, layer_ropes
 
 
 @dataclass(frozen=True, slots=True)

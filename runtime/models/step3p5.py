@@ -9,15 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields
+from runtime.config.rope_block import is_keyed, only_repeats
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.rope_block import is_keyed, only_repeats
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import PreNorm
 from runtime.nn.gated_attention import OpenedAttention
@@ -30,6 +26,10 @@ from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import respelled, without_spares
+from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 
 _KINDS = ("full_attention", "sliding_attention")
 _OTHER = ("num_attention_groups", "head_dim")  # of sliding layers, which have to be those of all

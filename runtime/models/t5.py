@@ -19,10 +19,8 @@ import mlx.nn as nn
 from runtime.cache.layout import Encoder as Encoded
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layer
-from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.family import Family
 from runtime.models.names import architecture_name
-from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
 from runtime.models.t5_config import Config, parse
 from runtime.nn.attend import attend, attend_over, split_heads
 from runtime.nn.bidirectional import attend_both_ways, whole_texts
@@ -32,6 +30,8 @@ from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.relative import RelativeBias
 from runtime.step import Inputs, Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.quantizing import EIGHT_ELSE, SOURCE, Row
 
 
 def layout(config: Config) -> list[LayerSpec]:

@@ -7,7 +7,7 @@ before the head, whose layers have biases of their own, and what answers begin w
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.models.config import Fields
+from runtime.config.fields import Fields
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.records import dataclass
 

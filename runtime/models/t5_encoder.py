@@ -12,8 +12,6 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.encoder import Encoder as Whole
 from runtime.models.family import Family
 from runtime.models.t5 import COPIES, ROWS, Encoder
 from runtime.models.t5 import adapt as adapt_both
@@ -21,6 +19,8 @@ from runtime.models.t5_config import Config
 from runtime.models.t5_config import parse as parse_both
 from runtime.nn.linear import embed
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.trunks.encoder import Encoder as Whole
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

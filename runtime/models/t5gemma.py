@@ -16,15 +16,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Encoder, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layer
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.decoder import (
-    attention_layout,
-    gated_mlp,
-    layer_ropes,
-    rms_norms,
-)
 from runtime.models.family import Family
-from runtime.models.quantizing import EIGHT, Row
 from runtime.models.t5gemma_config import Config, StackConfig, parse
 from runtime.nn.activation import softcap
 from runtime.nn.attend import attend_over, split_heads
@@ -36,6 +28,14 @@ from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import added
 from runtime.step import Inputs, Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.quantizing import EIGHT, Row
+from runtime.trunks.decoder import (
+    attention_layout,
+    gated_mlp,
+    layer_ropes,
+    rms_norms,
+)
 
 
 def layout(config: Config) -> list[LayerSpec]:

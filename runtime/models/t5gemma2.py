@@ -16,12 +16,9 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Caches, by_layer
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.decoder import gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.family import Family
 from runtime.models.t5gemma import EncoderLayer, layout
 from runtime.models.t5gemma2_config import Config, StackConfig, parse
-from runtime.models.towers import Towers
 from runtime.nn.activation import softcap
 from runtime.nn.attend import split_heads
 from runtime.nn.bidirectional import whole_texts
@@ -32,6 +29,9 @@ from runtime.nn.norm import one_added
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.step import Inputs, Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.towers import Towers
+from runtime.trunks.decoder import gated_mlp, head_norms, layer_ropes, rms_norms
 
 
 def _sizes(config: StackConfig) -> dict[str, Any]:

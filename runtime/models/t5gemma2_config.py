@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from runtime.config.decoder import layer_count, read_shape, read_softcap, read_windows, two_ropes
+from runtime.config.fields import Fields
+from runtime.config.text import TEXT_BLOCKS
 from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
-from runtime.models.decoder_config import layer_count, read_shape, read_softcap, read_windows, two_ropes
 from runtime.models.t5gemma_config import Config as Stacks
 from runtime.models.t5gemma_config import StackConfig
-from runtime.models.text_config import TEXT_BLOCKS
 from runtime.records import dataclass
 
 _TEXT = TEXT_BLOCKS[0]

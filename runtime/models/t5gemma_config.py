@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
-from runtime.models.decoder_config import (
+from runtime.config.decoder import (
     DecoderConfig,
     layer_count,
     one_rope,
     read_shape,
     read_windows,
 )
+from runtime.config.fields import Fields
+from runtime.errors import UnsupportedModel
 from runtime.records import dataclass
 
 _TANH = "gelu_pytorch_tanh"

@@ -14,13 +14,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Caches, StepCache, by_layout
-from runtime.models.config import Fields
-from runtime.models.decoder import attention_layout, gated_mlp, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
-from runtime.models.tensor_names import respelled
 from runtime.nn import ops
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
@@ -29,6 +25,10 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import turned_back
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import respelled
+from runtime.trunks.decoder import attention_layout, gated_mlp, layer_ropes
+from runtime.trunks.headed import Headed, untied_head
 
 _EPS = 2.0**-23
 """What the authors' norms add: they name no number, and get float32's own."""

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
-from runtime.models.decoder_config import DecoderConfig, read_shape
-from runtime.models.experts import Weights
+from runtime.config.decoder import DecoderConfig, read_shape
+from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.quantizing import SOURCE, Row
 from runtime.models.rwkv7 import UNBOUNDED
-from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNormRecurrent
 from runtime.nn.mlstm import MLSTM, LstmSpec
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import respelled, without_spares
+from runtime.tensors.quantizing import SOURCE, Row
+from runtime.trunks.decoder import CausalLM, gated_mlp, rms_norms
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
+from runtime.config.decoder import DecoderConfig, read_shape
+from runtime.config.fields import Fields, whole_heads
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder_config import DecoderConfig, read_shape
-from runtime.models.experts import Weights
 from runtime.models.family import RATES, Family
-from runtime.models.headed import Headed
-from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import Block as Sublayers
@@ -43,6 +39,10 @@ from runtime.parts.heads import Heads
 from runtime.parts.streams import AppendInput, ReadAppended, UpdateAppended
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.experts import Weights
+from runtime.tensors.names import without_spares
+from runtime.trunks.headed import Headed
 
 _KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}
 

@@ -17,14 +17,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
-from runtime.models.config import Fields
-from runtime.models.decoder import attention_layout, layer_ropes
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.experts import Weights, to_switch
+from runtime.config.decoder import DecoderConfig, layer_count, read_shape
+from runtime.config.fields import Fields
+from runtime.config.rope_block import one_of_several
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
-from runtime.models.rope_block import one_of_several
-from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.activation import gelu
 from runtime.nn.attend import attend, split_heads
@@ -39,6 +35,10 @@ from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
+from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.names import without_spares
+from runtime.trunks.decoder import attention_layout, layer_ropes
+from runtime.trunks.headed import Headed, untied_head
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
 from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
-from runtime.models.taps import taps_of
 from runtime.nn.adapter_stacks import Deck
 from runtime.nn.row_adapters import RowAdapters
 from runtime.ranks.decision import Action, Decision, Forward, Members, keys_from_json
@@ -26,6 +25,7 @@ from runtime.ranks.memories import OWN, FollowingMemory, read_first
 from runtime.ranks.stage import kept_alone
 from runtime.ranks.whole import Whole
 from runtime.step import Inputs, Step
+from runtime.trunks.taps import taps_of
 
 T = TypeVar("T")
 

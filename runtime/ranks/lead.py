@@ -26,12 +26,12 @@ from runtime.cache.restoring import Restoring
 from runtime.cache.sharing import Sharing
 from runtime.errors import NotSupported, RankLost
 from runtime.loaded import LoadedModel
-from runtime.models.taps import taps_of
 from runtime.ranks.decision import Action, Decision, Forward, keys_to_json
 from runtime.ranks.group import Group
 from runtime.ranks.memories import LeadingMemories, LeadingMemory, read_first
 from runtime.ranks.whole import Whole
 from runtime.step import Inputs, Step
+from runtime.trunks.taps import taps_of
 
 U = TypeVar("U", bound=Hashable)
 

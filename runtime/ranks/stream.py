@@ -1,6 +1,6 @@
 """What goes from stage to stage: the residual stream, and beside it what left layers that drafts read.
 
-Rank 0 drafts. A block draft reads hidden states after a few layers (`runtime.models.taps`), wherever these
+Rank 0 drafts. A block draft reads hidden states after a few layers (`runtime.trunks.taps`), wherever these
 are: what leaves one of them behind the first stage goes on in the stream's own messages, so that a stage
 still costs one exchange. Every rank is told which layers are wanted (`runtime.ranks.lead`); the last one's
 state is made of what comes back, by rank 0. What a step knows by the trunk's `along`, which layers take of an
@@ -15,9 +15,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.models.taps import Taps
 from runtime.ranks.seat import Seat
 from runtime.step import Step
+from runtime.trunks.taps import Taps
 
 
 class StageStream:

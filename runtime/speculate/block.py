@@ -21,12 +21,12 @@ from runtime.cache.budget import Budget
 from runtime.cache.trie import Keys, keys_apart
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
-from runtime.models.taps import taps_of
 from runtime.records import dataclass
 from runtime.speculate.chain import DraftChain
 from runtime.speculate.drafter import Proposal, Rows, own_memory, pass_cost
 from runtime.speculate.lines import Lines, padded
 from runtime.step import Inputs, Step
+from runtime.trunks.taps import taps_of
 
 if TYPE_CHECKING:
     from runtime.models.dflash_config import Config

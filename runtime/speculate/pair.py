@@ -9,7 +9,6 @@ from runtime.cache.build import LayerMemory
 from runtime.errors import NotSupported
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
-from runtime.models.taps import taps_of
 from runtime.speculate.assistant import AssistantDrafter, assistant_problem, is_assistant, layers_read
 from runtime.speculate.block import BlockDrafter, is_block_draft
 from runtime.speculate.draft_model import ModelDrafter
@@ -17,6 +16,7 @@ from runtime.speculate.drafter import Drafter, pass_cost
 from runtime.speculate.forced import ForcedDrafter
 from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
+from runtime.trunks.taps import taps_of
 
 if TYPE_CHECKING:
     from runtime.models.dflash_config import Config

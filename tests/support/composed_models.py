@@ -16,12 +16,12 @@ from runtime.engine.adapters import AdapterSource
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
-from runtime.models.taps import taps_of
 from runtime.nn.low_rank import LowRanks
 from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.forced import ForcedDrafter
 from runtime.speculate.ngram import NgramDrafter
 from runtime.speculate.pair import drafters_for, pair_problem
+from runtime.trunks.taps import taps_of
 from tests.support.assistants import load_assistant
 from tests.support.checkpoints import random_state
 from tests.support.composed_cases import Case, record

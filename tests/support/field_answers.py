@@ -16,8 +16,8 @@ import numpy as np
 from runtime.errors import UnsupportedModel, WeightMismatch
 from runtime.loading import load_model
 from runtime.models import Described, describe
-from runtime.models.pruned import NEVER
 from runtime.step import Inputs, Step
+from runtime.trunks.pruned import NEVER
 from tests.support.checkpoints import random_state
 from tests.support.field_changes import spelled
 from tests.support.oneshot import build_one_shot

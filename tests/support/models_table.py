@@ -15,7 +15,7 @@ import numpy as np
 from runtime.models import ARCHITECTURES, architecture_name, describe, find_family
 from runtime.models.multimodal import TEXTS
 from runtime.models.names import module_name
-from runtime.models.taps import taps_of
+from runtime.trunks.taps import taps_of
 from tests.support.half import Half
 from tests.support.parity import Reference, cut_logits, full_logits
 

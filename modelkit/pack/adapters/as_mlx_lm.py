@@ -27,9 +27,9 @@ from modelkit.source.adapters.mlx import CONFIG, WEIGHTS
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import MlxWeights
 from modelkit.source.tensor import TensorInfo
-from runtime.models.text_config import text_block
-from runtime.models.towers import unwrapped
+from runtime.config.text import text_block
 from runtime.nn.low_rank import HEAD
+from runtime.tensors.towers import unwrapped
 
 if TYPE_CHECKING:
     import mlx.core as mx

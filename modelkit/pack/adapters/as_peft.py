@@ -20,10 +20,10 @@ from modelkit.pack.adapters.repeated import for_every_use
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.adapters.peft import CONFIG, PREFIX, TOKENS, WEIGHTS
 from modelkit.source.tensor import TensorInfo
-from runtime.models.checkpoint import Checkpoint
+from runtime.config.text import text_block
 from runtime.models.passage import is_stack, stack_layouts
-from runtime.models.text_config import text_block
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     import mlx.core as mx

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from modelkit.pack.planning.experts import gather
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.inventory import Inventory
-from runtime.models.checkpoint import TRUNK, Checkpoint
+from runtime.config.text import text_block
 from runtime.models.names import module_name
-from runtime.models.tensor_names import spelled
-from runtime.models.text_config import text_block
-from runtime.models.towers import text_name, unwrapped
 from runtime.nn.low_rank import HEAD
+from runtime.tensors.checkpoint import TRUNK, Checkpoint
+from runtime.tensors.names import spelled
+from runtime.tensors.towers import text_name, unwrapped
 
 Shape = tuple[int, ...]
 

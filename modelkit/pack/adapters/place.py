@@ -18,12 +18,12 @@ from modelkit.pack.adapters.repeated import for_first_use
 from modelkit.pack.adapters.saved import TOKENS_HINT, size
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
 from runtime.models import Described
-from runtime.models.checkpoint import TRUNK
 from runtime.models.passage import Arrival, Passage, output_first, parameters, trace
 from runtime.nn.low_rank import HEAD
 from runtime.nn.mla import HeadLinear
 from runtime.nn.moe import SwitchLinear
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import TRUNK
 
 _INNER = "language_model."
 

@@ -9,7 +9,7 @@ from modelkit.errors import SourceError
 from modelkit.source.adapters.value import AdapterSource
 from runtime.models.architecture import Described
 from runtime.models.multimodal import ALL_TOWERS
-from runtime.models.towers import USUAL, text_name
+from runtime.tensors.towers import USUAL, text_name
 
 
 def without_towers(

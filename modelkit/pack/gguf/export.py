@@ -40,9 +40,9 @@ from modelkit.source.inventory import WeightFile
 from modelkit.store.package import Package
 from modelkit.tokenizer.load import load_tokenizer
 from runtime.blocks.types import BLOCK_TYPES
+from runtime.config.text import text_config
 from runtime.models import describe
 from runtime.models.architecture import whole_config
-from runtime.models.text_config import text_config
 from runtime.records import dataclass
 
 

@@ -19,9 +19,9 @@ from modelkit.source.mlx_layout import MlxWeights
 from modelkit.source.prequantized import FloatWeights, Packing
 from modelkit.source.tensor import BITS, TensorInfo
 from runtime.blocks.types import BlockType
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.text_config import text_config
+from runtime.config.text import text_config
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint
 
 FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 """safetensors' names of types, and GGUF's."""

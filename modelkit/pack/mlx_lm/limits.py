@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from modelkit.pack.mlx_lm import when
+from runtime.config.text import levels
 from runtime.models.names import HEADLESS
-from runtime.models.text_config import levels
 from runtime.records import dataclass
 
 RELEASE = "0.32.2"

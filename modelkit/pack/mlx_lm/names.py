@@ -8,8 +8,8 @@ from modelkit.pack.mlx_lm.pieces import CannotMend
 from modelkit.pack.mlx_lm.sheet import QUANTIZATION, Sheet
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.spelling import both_spellings
-from runtime.models.checkpoint import TRUNK
-from runtime.models.towers import unwrapped
+from runtime.tensors.checkpoint import TRUNK
+from runtime.tensors.towers import unwrapped
 
 INSIDE: Mapping[str, tuple[tuple[str, str], ...]] = {
     "gpt_neox": (("gpt_neox.layers.", "model.h."), ("gpt_neox.", "model.")),

@@ -4,7 +4,7 @@ from modelkit.pack.mlx_lm.limits import Limit, limits
 from modelkit.pack.mlx_lm.mends import find
 from modelkit.pack.mlx_lm.pieces import CannotMend
 from modelkit.pack.mlx_lm.sheet import Sheet
-from runtime.models.text_config import levels
+from runtime.config.text import levels
 from runtime.records import dataclass
 
 

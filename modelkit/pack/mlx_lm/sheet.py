@@ -10,7 +10,7 @@ from typing import Any
 from modelkit.pack.mlx_folder.shard import Piece, Plain
 from modelkit.pack.mlx_lm.pieces import CannotMend
 from modelkit.source.tensor import TensorInfo
-from runtime.models.text_config import TEXT_BLOCKS, levels
+from runtime.config.text import TEXT_BLOCKS, levels
 
 PARTS = (".weight", ".scales", ".biases", ".bias")
 QUANTIZATION = ("quantization", "quantization_config")

@@ -14,7 +14,7 @@ from modelkit.pack.planning.spelling import both_spellings
 from modelkit.source.claims import BLOCKS
 from modelkit.source.mlx_block import GGUF_MODE
 from modelkit.source.prequantized import MlxQuantization
-from runtime.models.text_config import levels
+from runtime.config.text import levels
 from runtime.quant import FORMATS, Format
 
 _ROWS = {row.name: row for row in FORMATS}

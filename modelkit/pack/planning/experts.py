@@ -21,8 +21,8 @@ from modelkit.pack.planning.matrix import Matrix, alone, decoded_dtype, stored_i
 from modelkit.pack.planning.planned import Output, Planned
 from modelkit.pack.planning.slabs import Piece, Slab, Tiles, turned, whole
 from modelkit.source.tensor import TensorInfo
-from runtime.models.checkpoint import Checkpoint
 from runtime.quant import Format
+from runtime.tensors.checkpoint import Checkpoint
 
 _OWNER = (
     r"(?P<owner>(?:.+\.)?(?:layers|blocks)\.\d+(?:\.(?:mlp|moe|mixer|block_sparse_moe|feed_forward|ffn))?)"

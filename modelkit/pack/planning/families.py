@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.models.checkpoint import PLAIN, Checkpoint
-from runtime.models.quantizing import Request
-from runtime.models.text_config import text_config
+from runtime.config.text import text_config
 from runtime.quant import Format
+from runtime.tensors.checkpoint import PLAIN, Checkpoint
+from runtime.tensors.quantizing import Request
 
 
 def checkpoint_of(config: Mapping[str, Any]) -> Checkpoint:

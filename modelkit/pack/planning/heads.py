@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.inventory import Inventory
 from modelkit.units import size
-from runtime.models.text_config import text_config
+from runtime.config.text import text_config
 
 if TYPE_CHECKING:
     from modelkit.pack.planning.planned import Plan

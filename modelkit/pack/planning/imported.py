@@ -28,8 +28,8 @@ from modelkit.source.prequantized import GgufWeights
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.forms import REPACKED
 from runtime.blocks.types import BLOCK_TYPES, BlockType
-from runtime.models.quantizing import FILTERS, is_in
 from runtime.quant import FORMATS, Format
+from runtime.tensors.quantizing import FILTERS, is_in
 
 _ROWS = {(row.bits, row.group_size, row.mode): row for row in FORMATS}
 _F32 = next(row for row in FORMATS if row.name == "f32")

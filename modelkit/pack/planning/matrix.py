@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from modelkit.pack.planning.slabs import Piece, Slab, Tiles, turned, whole
 from modelkit.source.tensor import TensorInfo
-from runtime.models.checkpoint import Checkpoint
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint
 
 _LESS_ONE = re.compile(r"(?!.*\.linear_attn\.norm\.).*norm\w*\.weight", re.ASCII)
 

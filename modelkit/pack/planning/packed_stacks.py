@@ -11,7 +11,7 @@ from modelkit.pack.planning.matrix import Matrix
 from modelkit.pack.planning.planned import Output, Planned
 from modelkit.pack.planning.slabs import Groups, Slab
 from modelkit.source.tensor import TensorInfo
-from runtime.models.checkpoint import Checkpoint
+from runtime.tensors.checkpoint import Checkpoint
 
 _BITS, _GROUP, _MODE = 4, 32, "mxfp4"
 

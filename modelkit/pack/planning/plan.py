@@ -59,10 +59,10 @@ from modelkit.source.prequantized import (
     SourceKind,
 )
 from runtime.blocks.types import BLOCK_TYPES
-from runtime.models.checkpoint import Checkpoint
-from runtime.models.quantizing import Tensor
 from runtime.quant import FORMATS, Format
 from runtime.records import dataclass
+from runtime.tensors.checkpoint import Checkpoint
+from runtime.tensors.quantizing import Tensor
 
 FP8_DEFAULT = "mxfp8"
 

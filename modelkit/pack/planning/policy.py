@@ -16,7 +16,9 @@ The rules agree with Ollama's, with two differences on purpose: token embeddings
 family, and 1-, 2-, 3- and 5-bit affine formats are promoted like 4-bit ones.
 """
 
-from runtime.models.quantizing import (
+from runtime.quant import Format
+from runtime.records import dataclass
+from runtime.tensors.quantizing import (
     EIGHT,
     EIGHT_ELSE,
     FILTERS,
@@ -29,8 +31,6 @@ from runtime.models.quantizing import (
     is_table,
     sensitive,
 )
-from runtime.quant import Format
-from runtime.records import dataclass
 
 _FLOATS = ("F32", "F16", "BF16")
 _SMALLEST = 1024  # elements; below this the scales would cost more than the codes save

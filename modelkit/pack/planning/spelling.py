@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelkit.pack.planning.renamings import BY_LAYER_TYPE, REPEATED, RESPELLED, ROWS
-from runtime.models.text_config import next_block
+from runtime.config.text import next_block
 
 _BASES = ("rope_theta", "partial_rotary_factor")
 

@@ -18,8 +18,8 @@ from modelkit.pack.planning.policy import choose
 from modelkit.pack.planning.slabs import Groups, whole
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import MlxWeights, Packing
-from runtime.models.quantizing import Tensor
 from runtime.quant import Format
+from runtime.tensors.quantizing import Tensor
 
 _LEAVES = ("weight", "scales", "biases", "order")
 

@@ -22,7 +22,7 @@ from modelkit.source.gguf.header import GgufTensor, read_gguf_header
 from modelkit.source.inventory import WeightFile
 from modelkit.source.safetensors import Header
 from modelkit.source.tensor import TensorInfo
-from runtime.models.text_config import text_config
+from runtime.config.text import text_config
 
 _FLOATS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 

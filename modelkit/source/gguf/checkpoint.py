@@ -22,7 +22,7 @@ from modelkit.source.safetensors import Header, Identity
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, open_regular
 from modelkit.temporary import TemporaryFolder
-from runtime.models.text_config import text_config
+from runtime.config.text import text_config
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

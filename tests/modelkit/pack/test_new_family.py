@@ -16,11 +16,11 @@ from modelkit.pack.planning.plan import plan
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import FloatWeights
 from runtime.models import ARCHITECTURES, describe, llama
-from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.family import Head
-from runtime.models.quantizing import SOURCE, Row
-from runtime.models.towers import Towers
 from runtime.models.unused import unused_parts
+from runtime.tensors.checkpoint import Checkpoint, always
+from runtime.tensors.quantizing import SOURCE, Row
+from runtime.tensors.towers import Towers
 
 Make = Callable[..., Inventory]
 CONFIG: dict[str, Any] = {

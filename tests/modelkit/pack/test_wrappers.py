@@ -17,9 +17,9 @@ from modelkit.pack.planning.heads import in_head
 from modelkit.pack.planning.spelling import both_spellings
 from modelkit.source.claims import claimed_method, quantization_blocks
 from modelkit.tokenizer import Tokenizer, load_tokenizer
+from runtime.config.text import TEXT_BLOCKS, levels, text_config
 from runtime.errors import UnsupportedModel
 from runtime.models import describe
-from runtime.models.text_config import TEXT_BLOCKS, levels, text_config
 from runtime.quant import find_format
 from tests.support.parity import Reference
 from tests.support.tiny import write_tokenizer

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from runtime.models import describe, find_family
-from runtime.models.quantizing import SOURCE, Request, Tensor
 from runtime.quant import FORMATS
+from runtime.tensors.quantizing import SOURCE, Request, Tensor
 from tests.support.parity import Reference
 
 PLAIN: dict[str, Any] = Reference("baichuan").record["config"]

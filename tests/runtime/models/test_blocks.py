@@ -12,8 +12,8 @@ from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu import native
 from runtime.device import Device
 from runtime.loading import load_model
-from runtime.models.pruned import NEVER
 from runtime.nn import ops
+from runtime.trunks.pruned import NEVER
 from tests.support.checkpoints import random_state
 from tests.support.kinds import variants_later
 from tests.support.parity import Reference, scales_head

@@ -11,8 +11,8 @@ from runtime.cache.build import build_memory
 from runtime.errors import UnsupportedModel
 from runtime.forecast import check_weights
 from runtime.models import describe
-from runtime.models.taps import Taps, taps_of
 from runtime.step import Inputs, Step
+from runtime.trunks.taps import Taps, taps_of
 from tests.support.checkpoints import random_state
 from tests.support.dflash import block_config, block_shapes, block_states, load_block_draft
 from tests.support.parity import Reference, described

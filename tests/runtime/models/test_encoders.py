@@ -16,9 +16,9 @@ from runtime.errors import NotSupported, UnsupportedModel
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.models import describe
-from runtime.models.encoder import Encoder
 from runtime.nn import ops
 from runtime.step import Inputs, Step
+from runtime.trunks.encoder import Encoder
 from tests.support.checkpoints import legacy_config, random_state
 from tests.support.half import TYPES, Half
 from tests.support.parity import Reference, bar, full_logits

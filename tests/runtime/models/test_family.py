@@ -19,8 +19,8 @@ from runtime.errors import UnsupportedModel
 from runtime.loading import load_model
 from runtime.models import ARCHITECTURES, describe, llama
 from runtime.models.family import Family, Head
-from runtime.models.tensor_names import without_spares
 from runtime.step import Step
+from runtime.tensors.names import without_spares
 
 CONFIG: dict[str, Any] = {
     "architectures": ["NovelForCausalLM"],

@@ -12,8 +12,8 @@ from runtime.errors import UnsupportedModel
 from runtime.loading import load_model
 from runtime.models import ARCHITECTURES, describe
 from runtime.models.multimodal import SAME, TEXTS, WRAPPERS
-from runtime.models.towers import text_name, unwrapped
 from runtime.models.unused import unused_parts
+from runtime.tensors.towers import text_name, unwrapped
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 

@@ -4,9 +4,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from runtime.config.fields import text_config
 from runtime.loading import load_model
 from runtime.models import describe
-from runtime.models.config import text_config
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 

@@ -16,7 +16,6 @@ from runtime.cache.build import build_memory
 from runtime.cpu import native
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
-from runtime.models.pruned import NEVER
 from runtime.nn import fused as gpu
 from runtime.nn import ops
 from runtime.nn.adapter_stacks import Deck
@@ -25,6 +24,7 @@ from runtime.nn.fused_pairs import floats, fused
 from runtime.nn.low_rank import HEAD, LowRank, LowRanks, Rows
 from runtime.nn.row_adapters import RowAdapters
 from runtime.step import Inputs, Step
+from runtime.trunks.pruned import NEVER
 from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from runtime.cpu import blocks
 from runtime.holding import Holding, fill, held_bytes, weight_bytes
-from runtime.models.experts import split_gate_up
 from runtime.nn import fused, operations, ops
 from runtime.nn.moe import Experts
 from runtime.nn.route import CorrectedRouter, choose, open_groups, top_then_softmax
 from runtime.parts.feed_forward import Routing
 from runtime.step import Step
+from runtime.tensors.experts import split_gate_up
 from runtime.weights import fit
 
 HIDDEN, INNER, COUNT = 32, 64, 5

@@ -18,13 +18,13 @@ from runtime.engine.request import Request, Usage
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.models import Described, describe
-from runtime.models.taps import taps_of
 from runtime.sampling.params import SamplingParams
 from runtime.speculate import block as block_room
 from runtime.speculate.block import BlockDrafter
 from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.pair import drafters_for, pair_problem, runs_inside
 from runtime.step import Inputs, Step
+from runtime.trunks.taps import taps_of
 from tests.support import drafting
 from tests.support.bench import Action, Bench, actions_of
 from tests.support.checkpoints import random_state

@@ -20,7 +20,7 @@ from modelkit.source.gguf.architectures.parts import (
 from modelkit.source.gguf.architectures.rope import FREQS, rope_blocks
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
 from modelkit.source.gguf.architectures.windows import sliding_layers, windows
-from runtime.models.text_config import wrapped
+from runtime.config.text import wrapped
 
 _STILL = 1e30
 """Pairs that are not rotated have this factor: they turn so slowly that they do not."""

@@ -18,10 +18,10 @@ from modelkit.pack.gguf.export import Planned
 from modelkit.source.gguf.architectures import unplaced
 from modelkit.source.gguf.file import read_gguf
 from modelkit.store.store import Store
+from runtime.config.text import text_config
 from runtime.loading import load_model
 from runtime.models import describe
 from runtime.models.passage import parameters
-from runtime.models.text_config import text_config
 from tests.runtime.models.test_published_forms import FORMS
 from tests.support.checkpoints import random_state
 from tests.support.gguf_round import exported, file_numbers, values

@@ -8,8 +8,8 @@ from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.matrix import Matrix
 from modelkit.pack.planning.slabs import Columns
 from modelkit.source.inventory import Inventory
-from runtime.models.checkpoint import PLAIN, Checkpoint
 from runtime.quant import find_format
+from runtime.tensors.checkpoint import PLAIN, Checkpoint
 
 Make = Callable[..., Inventory]
 PREFIXES = ("model.", "language_model.model.", "model.language_model.", "backbone.", "mtp.", "")

@@ -14,10 +14,10 @@ from modelkit.pack.planning.policy import choose
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import FloatWeights
 from runtime.models import describe
-from runtime.models.checkpoint import PLAIN
-from runtime.models.quantizing import Tensor, more_bits
 from runtime.quality.owners import owners
 from runtime.quant import find_format
+from runtime.tensors.checkpoint import PLAIN
+from runtime.tensors.quantizing import Tensor, more_bits
 from tests.runtime.models.test_quantized import one_of_each
 from tests.runtime.models.test_spellings import SPELLINGS
 from tests.support.parity import Reference, scales_head

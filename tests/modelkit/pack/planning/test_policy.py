@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from modelkit.pack.planning.families import request_for
 from modelkit.pack.planning.policy import Choice, choose
-from runtime.models.quantizing import Tensor, more_bits
 from runtime.quant import FORMATS, Format, find_format
+from runtime.tensors.quantizing import Tensor, more_bits
 
 LAYER = "model.layers.3."
 CONFIG = {"model_type": "qwen2_vl", "num_hidden_layers": 30}

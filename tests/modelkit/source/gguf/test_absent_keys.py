@@ -7,8 +7,8 @@ import pytest
 
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.architectures.kinds import BY_LAYER
+from runtime.config.text import text_config
 from runtime.models import find_family
-from runtime.models.text_config import text_config
 from tests.support.gguf_entries import ABSENT
 from tests.support.gguf_references import GgufReference, describe, differences, loaded, read, undone
 

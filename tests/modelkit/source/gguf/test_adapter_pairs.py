@@ -9,7 +9,7 @@ from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.architectures import Imported, apply_to_pair, halves, read_adapter
 from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.gguf.architectures.changes import Columns, Turned
-from runtime.models.text_config import text_config
+from runtime.config.text import text_config
 from tests.support.gguf_references import GgufReference
 
 RANK = 3

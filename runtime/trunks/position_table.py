@@ -6,13 +6,13 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import Rotate
-from runtime.models.decoder import CausalLM, Trunk
-from runtime.models.decoder_config import DecoderConfig
-from runtime.models.headed import Headed
+from runtime.config.decoder import DecoderConfig
 from runtime.nn.layer import Layer
 from runtime.nn.linear import embed
 from runtime.nn.norm import Normalize
 from runtime.step import Step
+from runtime.trunks.decoder import CausalLM, Trunk
+from runtime.trunks.headed import Headed
 
 
 class PositionTableTrunk(Trunk):

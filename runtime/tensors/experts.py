@@ -7,7 +7,7 @@ import re
 
 import mlx.core as mx
 
-from runtime.models.tensor_names import respelled
+from runtime.tensors.names import respelled
 
 Weights = dict[str, mx.array]
 

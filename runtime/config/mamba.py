@@ -4,8 +4,8 @@ layers have one.
 
 from collections.abc import Iterable
 
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields
 from runtime.nn.mamba2 import Mamba2Spec, step_bounds
 
 _RECURRENT = ("mamba", "linear_attention")

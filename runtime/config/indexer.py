@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from runtime.models.config import Fields
+from runtime.config.fields import Fields
 from runtime.nn.indexer import IndexShape
 
 _LETTERS = {"F": "full", "S": "shared"}

@@ -7,9 +7,9 @@ a file leaves out.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from runtime.config.fields import Fields, whole_heads
+from runtime.config.rope_block import only_repeats
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields, whole_heads
-from runtime.models.rope_block import only_repeats
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 import mlx.core as mx
 
-from runtime.models.checkpoint import TRUNK
-from runtime.models.decoder_config import DecoderConfig
-from runtime.models.towers import text_name
+from runtime.config.decoder import DecoderConfig
+from runtime.tensors.checkpoint import TRUNK
+from runtime.tensors.towers import text_name
 
 
 def text_tower(weights: dict[str, mx.array]) -> dict[str, mx.array]:

@@ -6,8 +6,8 @@ from itertools import accumulate
 
 import mlx.core as mx
 
-from runtime.models.experts import Weights
-from runtime.models.quantizing import REQUESTED, Row
+from runtime.tensors.experts import Weights
+from runtime.tensors.quantizing import REQUESTED, Row
 
 
 def joined_rows(weights: Weights, parts: tuple[str, ...], whole: str) -> Weights:

@@ -21,6 +21,7 @@ from tests.support.hostile_values import VALUES, names_in, places, put
 from tests.support.parity import Reference
 
 FAMILIES = Path(str(models.__file__)).parent
+FIELDS_OF_DECODERS = FAMILIES.parent / "config" / "decoder.py"
 LONGEST = 450
 SHARE = 4  # each field takes every fourth value, others in each family
 
@@ -32,7 +33,7 @@ def test_every_field_with_values_it_should_not_have(name: str) -> None:
     described, turn = describe(base), zlib.crc32(name.encode())
     family = FAMILIES / f"{module_name(base)}.py"
     inner = ("text_config",) if "text_config" in base else ()
-    readers = (family, family.with_name(f"{family.stem}_config.py"), family.with_name("decoder_config.py"))
+    readers = (family, family.with_name(f"{family.stem}_config.py"), FIELDS_OF_DECODERS)
     named = {"rope_scaling", "is_causal"}.union(*(names_in(file) for file in readers if file.exists()))
     for path in [*places(base), *((*inner, word) for word in sorted(named))]:
         turn += 1

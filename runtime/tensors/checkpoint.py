@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from runtime.models.quantizing import Row
-from runtime.models.towers import Towers, unwrapped
 from runtime.records import dataclass
+from runtime.tensors.quantizing import Row
+from runtime.tensors.towers import Towers, unwrapped
 
 TRUNK = "model."
 """Prefix of the names of all tensors but the head's."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
+from runtime.config.rope_block import rope_block
+from runtime.config.spellings import modern_kind, one_spelling, written_as
+from runtime.config.text import ROPE, levels, text_config
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.rope_block import rope_block
-from runtime.models.spellings import modern_kind, one_spelling, written_as
-from runtime.models.text_config import ROPE, levels, text_config
 
 _HUGE = (1 << 31) - 1
 # Products and quotients of a few numbers within these ends stay far inside float32.

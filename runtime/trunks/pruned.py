@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.models.decoder import CausalLM, rms_norms
-from runtime.models.decoder_config import DecoderConfig
+from runtime.config.decoder import DecoderConfig
 from runtime.nn.layer import Layer
 from runtime.step import Step
+from runtime.trunks.decoder import CausalLM, rms_norms
 
 NEVER = -65504.0
 """A logit of probability 0 that all types of floats have. The difference of two infinities is not a

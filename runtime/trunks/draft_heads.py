@@ -13,12 +13,12 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import Caches, StepCache, by_layout
-from runtime.models.experts import Weights
 from runtime.nn.layer import Layer
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.step import Step
+from runtime.tensors.experts import Weights
 
 _LAYER = re.compile(r"model\.layers\.(\d{1,6})\.(.+)")
 _OWN = ("enorm.", "hnorm.", "eh_proj.")

@@ -7,8 +7,8 @@ number that no computation takes. And what no family here computes is refused in
 from collections.abc import Mapping
 from typing import Any, cast
 
+from runtime.config.text import levels
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.text_config import levels
 
 # Published files hold label maps of a thousand names and lists of a few thousand ids.
 _MOST_ENTRIES = 1 << 16

@@ -1,7 +1,7 @@
 """Groups of experts as configs describe them: how many there are and how many stay open to a token."""
 
+from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
 
 
 def read_groups(

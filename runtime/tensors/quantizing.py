@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from runtime.models.towers import Towers
 from runtime.quant import FORMATS, Format
 from runtime.records import dataclass
+from runtime.tensors.towers import Towers
 
 Offer = Literal["requested", "8-bit", "source"]
 

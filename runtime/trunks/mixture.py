@@ -5,15 +5,15 @@ experts (DeepSeek-V3's way; arXiv 2412.19437). Their configs differ in a few nam
 from collections.abc import Callable
 from typing import Literal
 
-from runtime.models.config import Fields
-from runtime.models.decoder import gated_mlp
-from runtime.models.decoder_config import DecoderConfig
-from runtime.models.expert_groups import read_groups
+from runtime.config.decoder import DecoderConfig
+from runtime.config.expert_groups import read_groups
+from runtime.config.fields import Fields
 from runtime.nn.layer import FeedForward
 from runtime.nn.route import RuledRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
+from runtime.trunks.decoder import gated_mlp
 
 
 @dataclass(frozen=True, slots=True)

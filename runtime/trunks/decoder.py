@@ -24,9 +24,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import Caches, Rotate, by_layout
-from runtime.models.decoder_config import DecoderConfig
-from runtime.models.headed import Headed, untied_head
-from runtime.models.taps import Taps
+from runtime.config.decoder import DecoderConfig
 from runtime.nn import ops
 from runtime.nn.layer import Layer
 from runtime.nn.linear import embed
@@ -35,6 +33,8 @@ from runtime.nn.norm import LayerNorm, Norm, Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.parts.decoder import DecoderParts
 from runtime.step import Step
+from runtime.trunks.headed import Headed, untied_head
+from runtime.trunks.taps import Taps
 
 
 def attention_layout(config: DecoderConfig) -> list[LayerSpec]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.models.config import Fields, whole_heads
+from runtime.config.fields import Fields, whole_heads
 from runtime.nn.mla import LatentShape
 from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
 

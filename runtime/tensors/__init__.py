@@ -1,0 +1,1 @@
+"""What families say of the tensors in their files: names, forms in which experts are stored, and formats that suit them."""

@@ -1,0 +1,1 @@
+"""Networks that families fill: trunks, what stands on them, and parts of them that many families share."""
