@@ -132,13 +132,17 @@ BEYOND = {
     "load": "Each model is loaded by itself",
 }
 
-# By argument: what it is, for somebody who left it out.
+# By argument, or by command and argument: what it is, for somebody who left it out.
 MISSING = {
     "NAME": "`modelkit list` lists the packages in the store",
-    "ADDRESS": "such as hf.co/OWNER/MODEL, to pull, or oci://HOST/REPOSITORY:TAG",
+    "NAME...": "`modelkit list` lists the packages in the store",
+    "pull ADDRESS": "such as hf.co/OWNER/MODEL, or oci://HOST/REPOSITORY:TAG",
+    "push ADDRESS": "such as oci://HOST/REPOSITORY:TAG",
     "HOST": "that of a registry, such as registry.example.org",
     "DIR|FILE.gguf": "a new folder, or a file for llama.cpp",
+    "A": "a model to compare with another, B",
     "B": "a second model to compare A with",
+    "SOURCE": "`modelkit list` lists the packages in the store",
     "TARGET": "a second name for the package",
 }
 

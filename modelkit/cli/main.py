@@ -160,7 +160,8 @@ def _worded(error: click.UsageError, ctx: click.Context) -> click.UsageError:
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
         from modelkit.cli.suggest import missing_argument
 
-        return WrongUsage(missing_argument(error.param.human_readable_name), error.ctx)
+        command = (error.ctx and error.ctx.command.name) or ""
+        return WrongUsage(missing_argument(error.param.human_readable_name, command), error.ctx)
     return WrongUsage.of(error)
 
 

@@ -64,10 +64,10 @@ def unexpected_argument(text: str, ctx: click.Context) -> str:
     return f"{said}. {hint}." if hint else f"{said}."
 
 
-def missing_argument(name: str) -> str:
-    """About an argument that was left out."""
-    hint = words.MISSING.get(name)
-    return f"{name} is missing: {hint}." if hint else f"{name} is missing."
+def missing_argument(name: str, command: str) -> str:
+    """About an argument of a command that was left out."""
+    hint = words.MISSING.get(f"{command} {name}") or words.MISSING[name]
+    return f"{name} is missing: {hint}."
 
 
 _VALUE = "VALUE"
