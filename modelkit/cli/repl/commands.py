@@ -14,7 +14,7 @@ from modelkit.cli.repl.blocks import QUOTES, unquoted
 from modelkit.cli.repl.files import quoted, read_text, with_files
 from modelkit.cli.repl.settings import read_tools, set_something
 from modelkit.cli.suggest import meant
-from modelkit.cli.terminal.screen import echo, note, show_text
+from modelkit.cli.terminal.screen import echo, note, show_text, state
 from modelkit.cli.terminal.tables import table
 from modelkit.cli.terminal.ui import count, size
 from modelkit.errors import RequestError
@@ -84,19 +84,19 @@ def _help(_: "Session", __: str) -> None:
 
 def _clear(session: "Session", _: str) -> None:
     session.start_anew()
-    echo("Started a new conversation.")
+    state("Started a new conversation.")
 
 
 def _drop(session: "Session", _: str) -> None:
     dropped = session.conversation.drop_oldest()
     session.keep()
-    echo(f"Removed {count(dropped, 'message')}." if dropped else "There is no earlier turn to remove.")
+    state(f"Removed {count(dropped, 'message')}." if dropped else "There is no earlier turn to remove.")
 
 
 def _undo(session: "Session", _: str) -> None:
     gone = session.conversation.undo()
     session.keep()
-    echo(f"Removed: {gone[0].content[:60]!r}" if gone else "There is nothing to undo.")
+    state(f"Removed: {gone[0].content[:60]!r}" if gone else "There is nothing to undo.")
 
 
 def _retry(session: "Session", _: str) -> None:
@@ -123,7 +123,7 @@ def _edit(session: "Session", _: str) -> None:
         raise RequestError("there is no message to edit")
     written = _written(before)
     if written is None or not written.strip():
-        echo("Nothing was changed.")
+        state("Nothing was changed.")
         return
     _ask_instead(session, written.removesuffix("\n"))
 
@@ -163,7 +163,7 @@ def _tools(session: "Session", rest: str) -> None:
         session.settings.tools = tools
     held = session.settings.tools or []
     names = [str(one.get("function", {}).get("name")) for one in held if isinstance(one, dict)]
-    echo(f"The model may call {', '.join(names)}." if names else "The model may call no tools.")
+    state(f"The model may call {', '.join(names)}." if names else "The model may call no tools.")
 
 
 def _cache(session: "Session", _: str) -> None:
@@ -173,14 +173,14 @@ def _cache(session: "Session", _: str) -> None:
     echo(tree(nodes, session.model.decode) or "nothing is cached")
     if nodes:
         held, limit = sum(node.size_bytes for node in nodes), session.model.memory.prefix_bytes
-        echo(f"{size(held)} of at most {size(limit)}")
+        state(f"{size(held)} of at most {size(limit)}")
 
 
 def _load(session: "Session", name: str) -> None:
     if not name or session.load is None:
         raise RequestError("/load what?" if not name else "no other model can be loaded here")
     session.switch(session.load(on_disk(name)), name)
-    echo(f"{name} answers now, in a new conversation.")
+    state(f"{name} answers now, in a new conversation.")
 
 
 def _save(session: "Session", name: str) -> None:
@@ -206,7 +206,7 @@ def _save(session: "Session", name: str) -> None:
         note(sentence)
     for what in _unsaved(session, said):
         note(f"{what} cannot be stored in a package and are left out")
-    echo(f"created {made.name}")
+    state(f"created {made.name}")
 
 
 def _set_parameters(session: "Session") -> "Parameters":

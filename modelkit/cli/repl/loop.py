@@ -7,13 +7,13 @@ from modelkit.cli.repl.commands import take
 from modelkit.cli.repl.session import Session
 from modelkit.cli.terminal import interrupts
 from modelkit.cli.terminal.lines import Reader
-from modelkit.cli.terminal.screen import echo, show_error
+from modelkit.cli.terminal.screen import echo, show_error, state
 from modelkit.errors import ModelkitError
 from runtime.errors import RuntimeFault
 
 
 def converse(session: Session, read: Reader) -> None:
-    echo("Type a message, or /? for help.")
+    state("Type a message, or /? for help.")
     session.read = read
     while True:
         try:
@@ -23,7 +23,7 @@ def converse(session: Session, read: Reader) -> None:
             return
         except KeyboardInterrupt:
             interrupts.handled()
-            echo("Ctrl-D or /bye leaves.")
+            state("Ctrl-D or /bye leaves.")
             continue
         try:
             if not take(session, text):
@@ -36,4 +36,4 @@ def converse(session: Session, read: Reader) -> None:
             show_error(error.format_message())
         except KeyboardInterrupt:
             interrupts.handled()
-            echo("(stopped)")
+            state("(stopped)")

@@ -11,7 +11,7 @@ from modelkit.cli.repl.conversation import Conversation
 from modelkit.cli.repl.saved import ConversationFile
 from modelkit.cli.terminal import interrupts
 from modelkit.cli.terminal.lines import Reader
-from modelkit.cli.terminal.screen import echo, note
+from modelkit.cli.terminal.screen import echo, note, state
 from modelkit.cli.terminal.speaking import say
 from modelkit.cli.terminal.ui import printable
 from modelkit.errors import PromptTooLong, RequestError
@@ -191,10 +191,10 @@ class Session:
         choice = self._choose("[d]rop the oldest turns, [c]lear all before this message, or [l]eave it: ")
         if choice == "d":
             self.settings.truncate = True
-            echo("From now on, the oldest turns are left out when necessary.")
+            state("From now on, the oldest turns are left out when necessary.")
         elif choice == "c":
             del self.messages[: self._newest]
-            echo("Everything before this message was removed.")
+            state("Everything before this message was removed.")
         return choice in ("d", "c")
 
     def _choose(self, question: str) -> str:
@@ -245,6 +245,6 @@ class Session:
             said = unquoted(read_block(self.read, f"result of {printable(call.name)}> "))
         except (EOFError, KeyboardInterrupt):
             interrupts.handled()
-            echo("No result; the conversation continues without it.")
+            state("No result; the conversation continues without it.")
             return None
         return said.strip() or "(no output)"

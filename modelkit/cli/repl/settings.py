@@ -12,7 +12,7 @@ from modelkit.cli.options.forms import wanted_form
 from modelkit.cli.repl.blocks import QUOTES, unquoted
 from modelkit.cli.repl.session import OF_TEMPLATES
 from modelkit.cli.suggest import close_to
-from modelkit.cli.terminal.screen import echo
+from modelkit.cli.terminal.screen import state
 from modelkit.errors import RequestError
 from modelkit.modelfile import PARAMETERS, REFUSED, Parameters, check_name
 from modelkit.python_faults import fault
@@ -92,7 +92,7 @@ def _show_parameter(session: "Session", name: str) -> None:
     value = getattr(held.resolved(), check_name(name))
     shown = ", ".join(map(repr, value)) if isinstance(value, tuple) else value
     unset = "" if name in held else " (the default)"
-    echo(f"{name} is {'not set' if shown in (None, '') else shown}{unset}")
+    state(f"{name} is {'not set' if shown in (None, '') else shown}{unset}")
 
 
 def _set_think(session: "Session", value: str) -> None:
@@ -113,7 +113,7 @@ def _set_thinking(session: "Session", value: str) -> None:
     if value not in ("shown", "hidden"):
         raise RequestError("/set thinking takes `shown` or `hidden`")
     session.settings.thinking = value == "shown"
-    echo(f"Thinking is {value}.")
+    state(f"Thinking is {value}.")
 
 
 def _set_system(session: "Session", text: str) -> None:
@@ -122,7 +122,7 @@ def _set_system(session: "Session", text: str) -> None:
     session.settings.system = own = _bare(text) or None
     changed = "The system message is changed" if own else "The package's system message is used again"
     reread = "; the conversation will be processed again from its start" if session.conversation else ""
-    echo(f"{changed}{reread}.")
+    state(f"{changed}{reread}.")
 
 
 def _set_adapters(session: "Session", text: str) -> None:
@@ -130,7 +130,7 @@ def _set_adapters(session: "Session", text: str) -> None:
     everyone = text == "all" and text not in names
     session.settings.adapters = None if everyone else read_texts(text.split(), names)
     held = read_adapters(None, names) if session.settings.adapters is None else session.settings.adapters
-    echo(f"Adapters in use: {texts_of(held) or 'none'}.")
+    state(f"Adapters in use: {texts_of(held) or 'none'}.")
 
 
 def _set_form(name: str) -> Callable[["Session", str], None]:
@@ -146,7 +146,7 @@ def _set_form(name: str) -> Callable[["Session", str], None]:
             raise RequestError(error.message) from error
         _check(form)
         session.settings.form = form
-        echo(f"Answers follow this {name}.")
+        state(f"Answers follow this {name}.")
 
     return act
 
@@ -172,7 +172,7 @@ def _set_noform(name: str) -> Callable[["Session", str], None]:
     def act(session: "Session", rest: str) -> None:
         _alone(name, rest)
         session.settings.form = {}
-        echo("Answers have no fixed format now.")
+        state("Answers have no fixed format now.")
 
     return act
 
@@ -192,7 +192,7 @@ def _set_verbose(verbose: bool) -> Callable[["Session", str], None]:
     def act(session: "Session", rest: str) -> None:
         _alone("verbose" if verbose else "quiet", rest)
         session.settings.verbose = verbose
-        echo(f"Timings are {'shown' if verbose else 'not shown'} after each answer.")
+        state(f"Timings are {'shown' if verbose else 'not shown'} after each answer.")
 
     return act
 

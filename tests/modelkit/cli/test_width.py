@@ -1,6 +1,7 @@
 """Everything fits the terminal, down to one of 40 columns; in a pipe a row is a line."""
 
 import fcntl
+import json
 import os
 import re
 import struct
@@ -20,6 +21,7 @@ from modelkit.cli import cache, repl
 from modelkit.cli.main import COMMANDS, cli
 from modelkit.cli.terminal import columns, screen, tables, ui
 from modelkit.prefixes import Prefix
+from tests.support.talking import Model, talk
 
 Run = Callable[..., Result]
 LONG = "a-registry.example.org:5000/somebody/a-model-with-a-rather-long-name-instruct:q4-tuned"
@@ -101,6 +103,23 @@ def test_tables_fit(
 
 def test_what_a_conversation_says_of_itself_fits(narrow: int) -> None:
     assert max(map(len, tables.table(repl.HELP).splitlines())) <= narrow
+
+
+def test_what_a_conversation_answers_to_commands_fits(
+    narrow: int, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([{"name": f"a_tool_with_a_long_name_{one}"} for one in range(3)]))
+    called = f"/tools {tools}", "/tools off"
+    talk(
+        Model(),
+        "a question of " + "many " * 20 + "words",
+        "/set system Be brief.",
+        "/set system",
+        *called,
+        "/undo",
+    )
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > narrow] == []
 
 
 def test_a_long_conversation_stays_where_it_is() -> None:
