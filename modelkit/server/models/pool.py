@@ -76,8 +76,8 @@ class Pool:
         turn: bool = True,
     ) -> AsyncGenerator[Lease]:
         """A loaded model. keep_alive: seconds until it may leave once nobody holds it; negative: never; None:
-        as it was, or the server is set. priority: who goes first where many wait. turn=False: do not wait for
-        a turn, as what takes no row (counting tokens) or little time (embedding) need not.
+        as it was for this name, or the server is set. priority: who goes first where many wait. turn=False:
+        do not wait for a turn, as what takes no row (counting tokens) or little time (embedding) need not.
 
         Raises ModelNotFound, Busy where too many wait or no room became free in time, and what loading
         raises.
@@ -168,15 +168,23 @@ class Pool:
         except ModelNotFound:
             self._rename(self._source.spelled(name), None)
             raise
+        keep_alive_s = self._keep_alive_s(found.name)
         self._rename(found.name, found.digest)
         for one in self._all.values():
             if one.found.digest == found.digest and self._can_serve(one):
                 one.names.add(found.name)
                 return one
         turns = Turns(self.capacity.waiting, self._in_all, self._clock)
-        made = Standing(next(self._keys), found, turns, self.capacity.keep_alive_s, self._clock())
+        made = Standing(next(self._keys), found, turns, keep_alive_s, self._clock())
         self._all[made.key] = made
         return made
+
+    def _keep_alive_s(self, name: str) -> float:
+        """Of a new model: that of the one whose name it takes over (a package that was created again, an
+        engine that died), so that what `serve` loads first stays loaded.
+        """
+        held = [one.keep_alive_s for one in self._all.values() if name in one.names and not one.stopped]
+        return held[-1] if held else self.capacity.keep_alive_s
 
     def _can_serve(self, one: Standing) -> bool:
         dead = one.model is not None and not one.model.alive

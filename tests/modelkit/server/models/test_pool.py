@@ -85,6 +85,21 @@ async def test_a_name_that_stands_for_another_package_gets_another_model() -> No
         assert {why for _, why in pool.tally.departures} == {"replaced"}
 
 
+@pytest.mark.parametrize(("stopped", "left_s"), [(False, float("inf")), (True, 300)])
+@on_a_loop
+async def test_a_package_that_was_created_again_stays_as_long_as_the_one_before(
+    stopped: bool, left_s: float
+) -> None:
+    packages = FakePackages({"a": 10}, digests={"a": "one"})
+    async with pool_of(packages, keep_alive_s=300) as (pool, _):
+        async with pool.acquire("a", -1):
+            if stopped:
+                pool.stop("a")
+            packages.digests["a"] = "two"
+            await use(pool, "a")
+        assert [one.expires_in_s for one in pool.shown() if one.digest == "two"] == [left_s]
+
+
 @on_a_loop
 async def test_a_model_goes_by_a_name_that_still_stands_for_it() -> None:
     packages = FakePackages({"a": 10, "copy": 10}, digests={"a": "one", "copy": "one"})
