@@ -30,58 +30,78 @@ OUTCOMES = ROOT / "tests" / "data" / "mlx_lm.json"
 PAGE = ROOT / "docs" / "export.md"
 BAR = 2e-3  # of the spread; mlx-lm's own approximations of gelu stay below it
 
-HEAD = """# What other tools make of an export
+HEAD = """# Export
 
-`modelkit export NAME DIR` lays a package out as ordinary files. `mlx_lm.load(DIR)` and transformers read them
-as they are: `create` writes config.json in both spellings, so a checkpoint saved by transformers 5
-(`rope_parameters`, `dtype`, `num_local_experts`, ...) has the older names too (`rope_theta`, `rope_scaling`,
-`torch_dtype`, `num_experts`, ...), which most classes of mlx-lm ask for. Nothing that the source's file says
-is changed or contradicted, and transformers computes the same from it.
+| command | what it writes |
+|---|---|
+| `modelkit export NAME DIR` | a folder that `mlx_lm.load(DIR)`, transformers and other programs read |
+| `modelkit export NAME DIR --form mlx-lm` | the same model in [the form of mlx-lm's classes](#mlx-lms-form) |
+| `modelkit export NAME FILE.gguf` | [one file for llama.cpp](#gguf-files) and programs based on it |
+| `modelkit export NAME DIR --adapter LAW` | one adapter ([adapters](import.md#in-a-package-and-out-of-it)) |
+
+A file appears whole or not at all. If an export failed, the same command continues with the files that are
+missing. The last section says of [every reference model](#reference-by-reference) what mlx-lm makes of it.
+
+## A folder
+
+The folder has the files of the package. `create` writes config.json in both spellings, so a checkpoint
+saved by transformers 5 (`rope_parameters`, `dtype`, `num_local_experts`, ...) has the older names too
+(`rope_theta`, `rope_scaling`, `torch_dtype`, `num_experts`, ...), which most classes of mlx-lm require.
+Nothing that the source's file says is changed or contradicted, and transformers computes the same from it.
 
 Files are hard links to the store's own. Only what keeps GGUF's blocks (K-quants and i-quants, see
-[import.md](import.md)) is written anew, because no other program reads them there: the shards that hold such
-blocks, config.json's `quantization` (and `quantization_config`, where there is one), and the index; of a
-draft too. A table says so before: for each type how many tensors, their size here and there, and whether the
-numbers are the same; `--json` has it under `blocks`. The package itself is not touched.
+[import.md](import.md#gguf)) is written anew, because no other program reads them there: the shards with
+such blocks, config.json's `quantization` (and `quantization_config`, if there is one), and the index; of a
+draft too. A table is shown before: for each type how many tensors, their size here and there, and whether
+the numbers are the same; `--json` has it under `blocks`. The package itself is not changed. A matrix is
+decoded a few rows at a time.
 
-* Q4_K, Q5_K, IQ1_S, IQ2_XXS, IQ3_XXS, IQ3_S, IQ4_NL and IQ4_XS become MLX's affine codes with float32 scales
-  and biases: exactly the same numbers.
-* Q2_K, Q3_K, Q6_K, IQ1_M, IQ2_XS and IQ2_S have scales for 16 numbers each, which MLX has not. They become
-  the nearest 8-bit codes in groups of 32 (10 bits per weight, where bf16 would take 16): no number is off by
-  more than a 255th of the range of its group (or 1e-7), all together by 0.2 to 0.6 % of their root mean
-  square. These are the very codes that modelkit runs on a GPU. NVFP4 with a factor beside it becomes the
-  same. For floats instead, create the package from the GGUF file with `--quantize bf16` or `f32`.
+* Q4_K, Q5_K, IQ1_S, IQ2_XXS, IQ3_XXS, IQ3_S, IQ4_NL and IQ4_XS become MLX's affine codes with float32
+  scales and biases: exactly the same numbers.
+* Q2_K, Q3_K, Q6_K, IQ1_M, IQ2_XS and IQ2_S have scales for 16 numbers each, which MLX does not have. They
+  become the nearest 8-bit codes in groups of 32 (10 bits per weight, where bf16 would take 16): no number
+  is off by more than a 255th of the range of its group (or 1e-7), all together by 0.2 to 0.6 % of their
+  root mean square. These are the same codes that modelkit runs on a GPU. NVFP4 with a factor beside it
+  becomes the same. For floats instead, create the package from the GGUF file with `--quantize bf16` or
+  `f32`.
 
-A matrix is decoded a few rows at a time. A file appears whole or not at all; where an export failed, the same
-command goes on with the files that are missing.
+If mlx-lm refuses a model or is known to compute it otherwise, `export` prints a note that says why.
+
+## mlx-lm's form
+
+`modelkit export NAME DIR --form mlx-lm` writes the same model in the form that mlx-lm's class expects,
+wherever that class then computes the model: another `model_type`, a wrapper around it or none, names of
+tensors, experts in one stack each, a head that repeats the embedding, biases of zero, a number of the
+config multiplied into matrices, packed `kv_b_proj` split so that it is not packed a second time. `export`
+prints each change (`--json`: `rewritten`), and what mlx-lm still computes otherwise. Files without a change
+are links.
+
+Rows of packed matrices are moved in packed form; what would change packed columns is not written, and the
+note stays. A config that is written for mlx-lm is not meant for transformers. If no release of mlx-lm has
+the model's mathematics, this form does not help.
+"""
+
+TABLE = """
+## Reference by reference
 
 Made by `python -m tests.support.export_table`. Every reference of [models.md](models.md) was saved by
 transformers 5, created, exported and loaded by mlx-lm {release}; its logits are compared with those of
-transformers in float32: {right} of {total} agree to {bar:g} of their spread; with `--form mlx-lm`, {formed}.
-Where mlx-lm refuses a model or is known to compute it otherwise, `export` prints a note that says why.
-Of packed models mlx-lm's logits are those of the numbers that the codes stand for, in float32; modelkit's own
-kernels take activations as integers of 16 bits there, which lively random networks show as 1e-3, and as more
-where an expert or a near tie falls otherwise (MODELKIT_KERNELS_ACTIVATIONS=f32: 2e-5, in every format of
-Mistral 4, whose differences were looked into). To norms that are stored without their one, as Qwen3-Next's
-and Qwen 3.5's, mlx-lm adds it in the type that the file has: in bf16 that rounds them, by up to 1/256.
-modelkit itself runs all of them.
+transformers in float32: {right} of {total} agree to {bar:g} of their spread; with `--form mlx-lm`,
+{formed}. modelkit itself runs all of them.
 
-## --form mlx-lm
-
-`modelkit export NAME DIR --form mlx-lm` writes the same model in the names, shapes and fields that mlx-lm's
-class asks for, wherever it computes the model then: another `model_type`, a wrapper around it or none,
-names of tensors, experts in one stack each, a head that repeats the embedding, biases of zero, a number of
-the config multiplied into matrices, packed `kv_b_proj` cut so that it is not packed a second time. Each
-change is said (`--json`: `rewritten`), and what mlx-lm still computes otherwise. Files without a change are
-links, as ever. The table's last columns have what is written otherwise, and what then comes out. Rows of
-packed matrices are moved as they are packed; what would change packed columns is left, and the note stays.
-A config that is written for mlx-lm is not meant for transformers. Where no release of mlx-lm has the
-model's mathematics, nothing helps.
-
-A reference has all that its family may have: biases, windows shorter than the text, groups, scaled positions.
-Published models of a family often have none of it: the reason counts, not the family's name.
+- A reference has all that its family may have: biases, windows shorter than the text, groups, scaled
+  positions. Published models of a family often have none of it, so look at the reason and not at the
+  family's name.
+- Of packed models mlx-lm's logits are those of the numbers that the codes stand for, in float32. modelkit's
+  own kernels take activations as integers of 16 bits there. Random networks that react strongly show this
+  as 1e-3, and as more if another expert is chosen or a near tie is decided otherwise
+  (MODELKIT_KERNELS_ACTIVATIONS=f32: 2e-5, in every format of Mistral 4, whose differences were examined).
+- To norms that are stored less one, as Qwen3-Next's and Qwen 3.5's, mlx-lm adds the one in the type that
+  the file has: in bf16 that rounds them, by up to 1/256.
 
 mlx-lm agrees for (largest difference): {agree}.
+
+For the others, the last columns say what `--form mlx-lm` writes otherwise, and the result:
 
 | reference | family | mlx-lm {release} | because | with --form mlx-lm | what is written otherwise |
 |---|---|---|---|---|---|
@@ -168,7 +188,7 @@ def reasons(name: str, outcome: Mapping[str, Any]) -> tuple[Limit, ...]:
 
 def page(outcomes: Mapping[str, dict[str, Any]]) -> str:
     right = [name for name, one in outcomes.items() if one["outcome"] == "right"]
-    head = HEAD.format(
+    table = TABLE.format(
         release=RELEASE,
         right=len(right),
         total=len(outcomes),
@@ -177,7 +197,7 @@ def page(outcomes: Mapping[str, dict[str, Any]]) -> str:
         agree=", ".join(f"{name} ({outcomes[name]['error']:.0e})" for name in right),
     )
     rows = "".join(_row(name, one) for name, one in outcomes.items() if one["outcome"] != "right")
-    return head + rows + gguf_part()
+    return HEAD + gguf_part() + table + rows
 
 
 def _row(name: str, one: Mapping[str, Any]) -> str:
