@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 OF_TEMPLATES = ("think", "think_tokens")
 """Parameters that have no place in a line that goes to the model as it is."""
 _MOST_ROUNDS = 50  # of calls and results, for one question
+_ROOM = frozenset({"d", "drop", "c", "clear", "l", "leave", ""})
+"""What a person may do about a conversation that is too long."""
 
 
 @dataclass(slots=True)
@@ -198,10 +200,15 @@ class Session:
         return choice in ("d", "c")
 
     def _choose(self, question: str) -> str:
+        """The first letter of one of _ROOM. Asks again for all else: the next message may begin with a c, and
+        must not clear the conversation.
+        """
         try:
-            return self.read(question).strip().lower()[:1]
+            while (said := self.read(question).strip().lower()) not in _ROOM:
+                pass
         except EOFError:
             return ""
+        return said[:1]
 
     def _print(self, stream: "Answer") -> "Generation":
         try:

@@ -214,6 +214,12 @@ def test_a_full_context_is_the_persons_decision(capsys: pytest.CaptureFixture[st
     assert said(talk(Model(), "one", "two", "/drop")) == ["two", "answer 3"]
 
 
+@pytest.mark.parametrize("typed", ["Can you sum it up?", "do it", "d.", "/clear"])
+def test_a_message_typed_at_the_question_about_a_full_context_removes_nothing(typed: str) -> None:
+    session = talk(Model(room=2), "one", "two", typed, "l")
+    assert (said(session), session.settings.truncate) == (["one", "answer 1"], False)
+
+
 def test_nothing_is_dropped_for_a_message_that_is_too_long_alone(capsys: pytest.CaptureFixture[str]) -> None:
     session = talk(Model(), "one", "a whole book", "two")
     output = capsys.readouterr()
