@@ -11,7 +11,7 @@ from modelkit.address import looks_like_path
 from modelkit.arguments import on_disk
 from modelkit.chat.styles.ends import WORDS
 from modelkit.cli.repl.blocks import QUOTES, unquoted
-from modelkit.cli.repl.files import quoted, read_text, with_files
+from modelkit.cli.repl.files import quoted, read_text, unfound, with_files
 from modelkit.cli.repl.settings import read_tools, set_something
 from modelkit.cli.suggest import meant
 from modelkit.cli.terminal.screen import echo, note, show_text, state
@@ -71,9 +71,12 @@ def take(session: "Session", text: str) -> bool:
         COMMANDS[word](session, rest.strip())
         return True
     if text.strip():
-        message, names = with_files(unquoted(text))
+        typed = unquoted(text)
+        message, names = with_files(typed)
         for name in names:
             note(f"sent with the message: {name}")
+        for name in unfound(typed):
+            note(f"there is no file {name}; the message has only its name")
         session.ask(message)
     return True
 

@@ -167,6 +167,16 @@ def test_files_come_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert asked[2] == "mail me@example.org @nobody"
 
 
+def test_a_mention_that_looks_like_a_file_and_is_none_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    model = Model()
+    talk(model, "see @missing.txt, @nobody and @v1.0.", 'see @"my notes"', '"""why?\n@app.get\n"""')
+    error = capsys.readouterr().err
+    assert "there is no file missing.txt; the message has only its name" in error
+    assert ("nobody" in error, "v1.0" in error, "app.get" in error) == (False, False, False)
+    assert "there is no file my notes" in error
+    assert len(model.asked) == 2
+
+
 @pytest.mark.parametrize("name", ["a" * 300, "~nobody-of-that-name", "a\0b", "~nobody-of-that-name.x,"])
 def test_a_word_behind_an_at_sign_that_can_be_no_file_is_text(name: str) -> None:
     assert with_files(f"see @{name}") == (f"see @{name}", [])
