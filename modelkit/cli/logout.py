@@ -19,4 +19,4 @@ def command(host: str, as_json: bool) -> None:
     if as_json:
         emit_json({"host": place, "files": [str(path) for path in changed]})
     else:
-        state(f"logged out of {place}" if changed else f"nothing was kept for {place}")
+        state(f"logged out of {place}" if changed else f"nothing was saved for {place}")

@@ -135,7 +135,7 @@ def _layer(value: object) -> OllamaLayer:
     media_type: Any = value.get("mediaType") if isinstance(value, dict) else None
     kind = media_type.removeprefix(LAYER_PREFIX) if isinstance(media_type, str) else ""
     if kind == media_type or kind not in _KINDS:
-        raise StoreError(f"a layer of the kind {ascii(media_type)[:100]} is none of Ollama's")
+        raise StoreError(f"a layer of the kind {ascii(media_type)[:100]} is not one of Ollama's")
     return OllamaLayer(kind, blob)
 
 
@@ -150,7 +150,7 @@ def _json(kind: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FetchError(f"the {kind} of the package are not sound JSON") from error
+        raise FetchError(f"the {kind} of the package are not valid JSON") from error
 
 
 def _add(made: list[Directive], notes: list[str], keyword: str, value: str, name: str | None = None) -> None:

@@ -80,7 +80,7 @@ def _blob_path(folder: Path, blob: Blob) -> Path:
         found = path.stat().st_size if path.is_file() else None
     except OSError as error:
         raise StoreError(
-            f"{path}: {os_reason(error)}", hint="Ask who owns it for leave to read it."
+            f"{path}: {os_reason(error)}", hint="Ask its owner for permission to read it."
         ) from error
     if found != blob.size_bytes:
         said = "is missing" if found is None else f"has {found:,} of {blob.size_bytes:,} bytes"

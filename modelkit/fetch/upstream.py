@@ -112,5 +112,5 @@ def _text(value: Mapping[str, Any], key: str) -> str | None:
 def _blob(value: Mapping[str, Any]) -> Blob:
     size = value.get("size")
     if type(size) is not int or size < 0:
-        raise ValueError("`upstream.files` gives a size that is none")
+        raise ValueError("`upstream.files` gives something that is not a size")
     return Blob(Digest.parse(value.get("digest")), size)

@@ -103,7 +103,7 @@ def _refuse_forced(form: Form, matcher: "llguidance.LLMatcher") -> None:
     if not matcher.is_error() and (forced := len(matcher.compute_ff_bytes())) > LONGEST_FORCED:
         raise refused(
             form,
-            f"{forced:,} bytes stand in it behind each other of which none is to be chosen; at most "
+            f"it requires {forced:,} bytes in a row without a choice among them; at most "
             f"{LONGEST_FORCED:,} are taken",
         )
 

@@ -132,7 +132,7 @@ def refused(form: Form, why: str, hint: str | None = None) -> RequestError:
     if why.startswith(NO_TEXT):
         why = "no text fits it, or its rules never come to an end"
     if _WIDE in why:
-        why = "more may stand in one place than is looked through for a token; fewer choices are taken"
+        why = "too many choices are possible at one place to be tried for each token; write it with fewer"
     shown = one_line(why) if form.kind == "schema" else _pointed(why)
     said = f"{form.option} {what.get(form.kind, 'is not a usable grammar')}: {shown}"
     if form.kind != "schema":

@@ -64,17 +64,17 @@ class Quantizing:
             raise PlanError(f"plain goes with a format, not with {self}", hint=_EXAMPLES)
         if self.quality in ("fast", "measured") and not self.searches:
             raise PlanError(
-                f"{self.quality} says how formats are searched for, and {_first(self)} names one",
+                f"{self.quality} says how formats are found, and {_first(self)} names one format",
                 hint="Give a target instead: 4.5 bits, or a size.",
             )
         if self.calibration and not (self.searches or self.quality or self.auto):
             raise PlanError(
-                f"a text is compared on where formats are searched for, and {_first(self)} names one",
+                f"a text is for finding formats by measuring, and {_first(self)} names one format",
                 hint="Give a target instead: 4.5 bits, or a size.",
             )
         if self.quality == "learned" and (self.auto or (self.format and self.format.mode != "affine")):
             raise PlanError(
-                f"learned tunes the scales of affine formats, which {_first(self)} is none of",
+                f"learned tunes the scales of affine formats, and {_first(self)} is not one",
                 hint="Take it with q4 and its like, or with a target.",
             )
 
@@ -186,7 +186,7 @@ def parse_size(text: str) -> int:
             error.message, hint=f"{error.hint} Bits per weight are written `4.5 bits`."
         ) from error
     if size == 0:
-        raise PlanError("a model of 0 bytes is none", hint=_EXAMPLES)
+        raise PlanError("a size has to be above 0 bytes", hint=_EXAMPLES)
     return size
 
 

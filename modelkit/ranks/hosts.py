@@ -43,7 +43,7 @@ def read_hosts(path: Path, memory_bytes: int = 0) -> tuple[Host, ...]:
     for place, host in enumerate(found):
         if host.free_bytes and memory.setdefault(host.name, host.free_bytes) != host.free_bytes:
             where = f"{path}, machine {place}: {shown(host.name)}"
-            raise RequestError(f"{where} is listed before, with another memory, of which it has one")
+            raise RequestError(f"{where} is listed twice, with two sizes of memory; it has one")
     return tuple(
         replace(host, free_bytes=memory.get(host.name, memory_bytes) // times[host.name]) for host in found
     )

@@ -108,7 +108,7 @@ class _Checked(io.FileIO):
         except OSError as error:
             raise SourceError(f"cannot read {self._label}: {unread(error)}") from error
         if count is None:
-            raise SourceError(f"cannot read {self._label}: it has nothing to give")
+            raise SourceError(f"cannot read {self._label}: nothing can be read from it now")
         return count
 
     def readall(self) -> bytes:

@@ -31,7 +31,7 @@ def parse_object(raw: bytes, what: str, limit_bytes: int) -> JsonObject:
     try:
         value = parse_strictly(raw)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{what} is not sound JSON: {fault(error)}") from error
+        raise StoreError(f"{what} is not valid JSON: {fault(error)}") from error
     if not isinstance(value, dict):
         raise StoreError(f"{what} is not a JSON object")
     return value

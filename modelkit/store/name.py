@@ -177,7 +177,7 @@ def _why_not(part: str, value: str) -> str:
     if bad is None and value[0] in "-.":
         return f"its {part} begins with {value[0]!r}"
     if bad is None:
-        return f"its {part} is too long" if len(value) > 80 else f"its {part} is no {part}"
+        return f"its {part} is too long" if len(value) > 80 else f"its {part} is not one that a name can have"
     if bad.isspace():
         return "it has a blank in it"
     # Letters of other scripts look like ours; their number tells them apart.

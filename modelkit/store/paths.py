@@ -17,10 +17,10 @@ def check_path(path: object) -> str:
     if path is None:
         raise StoreError("a layer of the package has no file path")
     if not isinstance(path, str):
-        raise StoreError(f"the file path {ascii(path)[:200]} is none that a package can have: it is not text")
+        raise StoreError(f"the file path {ascii(path)[:200]} is not text, as a package's has to be")
     why = path_fault(path)
     if why:
-        raise StoreError(f"the file path {path[:200]!a} is none that a package can have: {why}")
+        raise StoreError(f"the file path {path[:200]!a} is not one that a package can have: {why}")
     return path
 
 

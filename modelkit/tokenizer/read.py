@@ -29,7 +29,7 @@ def read_text(path: Path, name: str, *, limit_bytes: int) -> str:
             there = min(os.fstat(file.fileno()).st_size, limit_bytes)  # all that is asked for is allocated
             data: Any = file.read(there + 1)
         if data is None:  # a file of /proc that calls itself regular
-            raise TokenizerError(f"{name} cannot be read: it has nothing to give")
+            raise TokenizerError(f"{name} cannot be read: nothing can be read from it now")
         text = data.decode("utf-8")
     except OSError as error:
         raise TokenizerError(f"{name} cannot be read: {unread(error)}") from error

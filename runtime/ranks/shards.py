@@ -145,7 +145,7 @@ def _walked(
         if split is not None:
             yield path, child, split
         elif not above and name not in ROUTERS and _has_matrices(child):
-            yield path, child, CannotCut("nobody says how it is split")
+            yield path, child, CannotCut("it is not known how it is split")
 
 
 def _children(holder: Any) -> Iterator[tuple[str, Any]]:

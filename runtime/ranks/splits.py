@@ -277,7 +277,7 @@ def check_children(module: Any, known: set[str], also: Iterable[Any] = ()) -> No
         if name not in known and id(child) not in whole and not name.startswith("_")
     )
     if unknown:
-        raise CannotCut(f"nobody says how its {unknown[0]} is split")
+        raise CannotCut(f"it is not known how its {unknown[0]} is split")
 
 
 def _is_norm(module: Any, size: int) -> bool:

@@ -32,7 +32,7 @@ def test_a_slice_is_damaged(tmp_path: Path) -> None:
 
 def test_an_outline_is_no_sound_one(tmp_path: Path) -> None:
     package = _package(tmp_path, FILE, "outline/manifest.json")
-    with pytest.raises(StoreError, match=r"outline\.json of story is not sound JSON: it is nested too deep"):
+    with pytest.raises(StoreError, match=r"outline\.json of story is not valid JSON: it is nested too deep"):
         outlined(package)
 
 

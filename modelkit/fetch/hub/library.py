@@ -192,7 +192,7 @@ def require_secure(endpoint: str) -> None:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise FetchError(
-            f"HF_ENDPOINT is `{shown(bare_endpoint(endpoint))}`, no address of a server",
+            f"HF_ENDPOINT is `{shown(bare_endpoint(endpoint))}`, which is not the address of a server",
             hint="Unset it, or set it to a mirror: https://hub.example.org",
         )
 

@@ -53,7 +53,7 @@ def obtain(address: HubAddress, access: Access, hub: HubSettings, choose: Choose
     here = RepositoryCache(hub.cache, address.repository).snapshot(address.revision)
     if access.offline or hub.offline:
         why = "--offline" if access.offline else "HF_HUB_OFFLINE"
-        return _from_cache(here, address, hub, choose, f"{why} forbids to ask {server(hub.endpoint)}")
+        return _from_cache(here, address, hub, choose, f"{why} forbids asking {server(hub.endpoint)}")
     try:
         listing = ask_listing(address, hub.endpoint) if here else _awaited_listing(address, hub.endpoint)
     except Unreachable as error:

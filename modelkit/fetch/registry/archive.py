@@ -112,7 +112,7 @@ def _kind(header: bytes, what: str) -> str:
     """The type flag of a header whose checksum is right."""
     said = _number(header[148:156], what)
     if sum(header[:148]) + 8 * 32 + sum(header[156:]) != said:
-        raise FetchError(f"{what} is not a sound tar archive")
+        raise FetchError(f"{what} is not a valid tar archive")
     return chr(header[156])
 
 
@@ -131,7 +131,7 @@ def _number(field: bytes, what: str) -> int:
     if not text:
         return 0
     if not all(digit in b"01234567" for digit in text):
-        raise FetchError(f"{what} is not a sound tar archive")
+        raise FetchError(f"{what} is not a valid tar archive")
     return int(text, 8)
 
 
@@ -140,7 +140,7 @@ def _size(said: str | None, length: int, what: str) -> int:
     if said is None:
         return length
     if not (said.isascii() and said.isdecimal() and len(said) <= _SIZE_DIGITS):
-        raise FetchError(f"{what} is not a sound tar archive")
+        raise FetchError(f"{what} is not a valid tar archive")
     return int(said)
 
 
@@ -168,7 +168,7 @@ def _records(raw: bytes, what: str) -> Iterator[tuple[str, str]]:
         length = int(digits) if blank and digits.isdigit() else 0
         record = raw[place + len(digits) + 1 : place + length]
         if length <= len(digits) + 1 or place + length > len(raw) or not record.endswith(b"\n"):
-            raise FetchError(f"{what} is not a sound tar archive")
+            raise FetchError(f"{what} is not a valid tar archive")
         key, _, value = record[:-1].partition(b"=")
         yield key.decode("utf-8", "replace"), value.decode("utf-8", "replace")
         place += length

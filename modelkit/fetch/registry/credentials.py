@@ -74,7 +74,7 @@ def read_file(path: Path) -> dict[str, Any]:
         raise FetchError(f"{path} cannot be read: {os_reason(error)}") from error
     except StoreError:
         # Without the cause and its text: that may quote the file.
-        raise FetchError(f"{path} is not a sound JSON object", hint="Mend it, or log in again.") from None
+        raise FetchError(f"{path} is not a valid JSON object", hint="Repair it, or log in again.") from None
 
 
 def _in_file(config: Mapping[str, Any], host: str, repository: str) -> Credentials | None:

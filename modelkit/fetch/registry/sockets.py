@@ -83,7 +83,7 @@ class Gate:
             try:
                 rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             except (OSError, UnicodeError) as error:
-                raise FetchError(f"no machine of the name {host} is found: {of_system(error)}") from error
+                raise FetchError(f"no machine named {host} was found: {of_system(error)}") from error
             self._known[host] = list(dict.fromkeys(str(row[4][0]) for row in rows))
         return self._known[host]
 

@@ -87,7 +87,7 @@ def ways_of(described: Described, inventory: Inventory, names: set[str]) -> Ways
         )
     if missing:
         raise PlanError(
-            f"the adapter changes {shown(missing[0])}, which is stored in a way that nothing is fused into",
+            f"the adapter changes {shown(missing[0])}, and nothing can be fused into the form of its weights",
             hint="Leave --fuse-adapters out: run time adds it.",
         )
     changing = tuple(sorted(arrivals))
@@ -119,7 +119,7 @@ def in_file(known: Ways, kind: GgufWeights) -> Ways:
             mine = slice(first, first + at.size)
             if own.row.size != run.of * many or (own.parameter[at] >= 0).any():
                 raise PlanError(
-                    f"the adapter changes {shown(name)}, whose rows are others' in the file, too",
+                    f"the adapter changes {shown(name)}, whose rows belong to others in the file, too",
                     hint="Make a package of it with -q f32, which is exact, then one FROM that.",
                 )
             own.parameter[at], own.row[at] = way.parameter[mine], way.row[mine]

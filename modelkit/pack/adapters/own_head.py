@@ -115,7 +115,7 @@ def _stored_as(described: Described, inventory: Inventory, table: str) -> str:
         if any(one.name == table for one in trace(described, {name: shape}, {}).arrivals):
             return name.removesuffix(".weight")
     raise PlanError(
-        f"{inventory.origin} stores its embedding in a way that nothing is fused into", hint=_HINT
+        f"{inventory.origin} stores its embedding in a form into which adapters cannot be fused", hint=_HINT
     )
 
 

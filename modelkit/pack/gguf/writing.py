@@ -126,4 +126,4 @@ def _name(part: Path, target: Path) -> None:
 
 
 def _exists(target: Path) -> StoreError:
-    return StoreError(f"{target} is there already", hint="Name a new file; none is overwritten.")
+    return StoreError(f"{target} exists already", hint="Name a new file; none is overwritten.")

@@ -237,7 +237,7 @@ def adapted(matrix: Matrix, planned: Planned, factor: TensorInfo | None, *, aske
     packed = any(part.tensor.dtype in BLOCK_TYPES for slab in matrix.slabs for part in parts_of(slab))
     if packed and not asked:
         raise PlanError(
-            f"{matrix.known_as} is in GGUF's blocks, which nothing here can make",
+            f"{matrix.known_as} is in GGUF's blocks, which modelkit cannot write anew",
             hint="Say what the numbers become: -q q8, -q q4, -q f16 and the like; -q f32 is exact. Or leave\n"
             "--fuse-adapters out: run time adds the adapter to the blocks as they are.",
         )

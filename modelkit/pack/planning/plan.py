@@ -312,7 +312,7 @@ def _changed(
     blocks = [name for name in names if name.removesuffix(".weight") in kind.blocks]
     if blocks:
         raise PlanError(
-            f"{inventory.origin} keeps {blocks[0]} in GGUF's blocks, which nothing here can make",
+            f"{inventory.origin} keeps {blocks[0]} in GGUF's blocks, which modelkit cannot write anew",
             hint=_AT_RUN_TIME,
         )
     planned = tuple(

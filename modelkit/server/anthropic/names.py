@@ -32,7 +32,7 @@ async def model_for(request: Request, name: str) -> str:
     among = f"loaded are {', '.join(loaded)}" if loaded else "no model that writes text is loaded"
     raise refused(
         "model_not_found",
-        f"model: {name[:80]} is none of this server's, and {among}; start it with --default-model NAME, "
+        f"model: {name[:80]} is not a model of this server, and {among}; start it with --default-model NAME, "
         "or ask for a model by its own name",
         "model",
     )

@@ -212,7 +212,7 @@ class _Deciding:
         names = ", ".join(f"{other.name} ({size(other.fixed_bytes)}{_why(other)})" for other in held)
         return (
             f"there is no room for {one.name}: it takes {size(one.fixed_bytes)}, models may take "
-            f"{size(self.limit_bytes)} together, and in the way are {names or 'models that are leaving'}"
+            f"{size(self.limit_bytes)} together, and these stay: {names or 'models that are leaving'}"
         )
 
     def _again_s(self) -> float:

@@ -56,7 +56,7 @@ def goes_on(body: Fields, messages: Sequence[Message]) -> bool:
     if anew is False and not wanted:
         raise refused(
             "invalid_request",
-            "add_generation_prompt is false, and no last message of the assistant is gone on with",
+            "add_generation_prompt is false, and there is no last message of the assistant to continue",
             "add_generation_prompt",
         )
     if wanted and before.role == "assistant" and not before.tool_calls:

@@ -174,7 +174,7 @@ def _check_stream_options(body: Fields) -> None:
 def _background(body: Fields) -> bool:
     wanted = body.flag("background", default=False)
     if wanted and not body.flag("store", default=True):
-        why = "an answer that nobody waits for has to be kept, and store is false"
+        why = "an answer made in the background has to be stored, and store is false"
         raise refused("invalid_request", f"background: {why}", "background")
     return wanted
 

@@ -135,7 +135,7 @@ def test_a_machine_that_is_listed_twice_has_its_memory_once(modelkit: Run, story
         ('{"hosts": [{"ips": []}]}', "expected an object with its name under ssh"),
         ('[{"ssh": "a", "memory": "much"}]', "expected a number of bytes"),
         ('[{"ssh": "a", "memory": "1GB"}, {"ssh": "b", "memory": 0}]', "machine 1 has no memory"),
-        ('[{"ssh": "a", "memory": "1GB"}, {"ssh": "a", "memory": "2GB"}]', "with another memory"),
+        ('[{"ssh": "a", "memory": "1GB"}, {"ssh": "a", "memory": "2GB"}]', "with two sizes of memory"),
     ],
 )
 def test_a_bad_file_of_machines_is_refused(

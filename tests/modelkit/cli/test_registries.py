@@ -76,7 +76,7 @@ def test_a_password_comes_from_standard_input(modelkit: Run, registry: FakeRegis
     assert json.loads(modelkit("logout", registry.host, "--json").stdout)["files"] == [
         str(tmp_path / "auth.json")
     ]
-    assert modelkit("logout", registry.host).stdout == f"nothing was kept for {registry.host}\n"
+    assert modelkit("logout", registry.host).stdout == f"nothing was saved for {registry.host}\n"
 
 
 @pytest.mark.parametrize(

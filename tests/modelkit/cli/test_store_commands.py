@@ -315,7 +315,7 @@ def test_export_writes_one_gguf_file_and_says_what_is_in_it(
     assert f"exported story to {target} (" in result.stdout
     again = modelkit("export", "story", str(target), "--json")
     assert again.exit_code == 1
-    assert "there already" in again.stderr
+    assert "exists already" in again.stderr
     report = json.loads(modelkit("export", "story", str(tmp_path / "b.GGUF"), "--json").stdout)
     assert report["size_bytes"] == target.stat().st_size == (tmp_path / "b.GGUF").stat().st_size
     assert sum(row["tensors"] for row in report["tensors"]) > 0

@@ -165,7 +165,7 @@ def test_what_is_small_is_judged_before_the_weights_are_fetched(
 ) -> None:
     offer_ollama(registry, ("model", MODEL), ("params", b"{"))
     address = replace(at(registry, "library/story"), dialect="ollama")
-    with pytest.raises(FetchError, match="not sound JSON"):
+    with pytest.raises(FetchError, match="not valid JSON"):
         pull(address, NAME, store, Access(), builder, limits=QUICK)
     assert registry.count("GET", digest_of(MODEL)) == 0
 

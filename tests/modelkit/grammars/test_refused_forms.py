@@ -75,7 +75,7 @@ from tests.support.tiny import write_tokenizer
                     ]
                 }
             },
-            ["more may stand in one place than is looked through for a token"],
+            ["too many choices are possible at one place"],
         ),
         ({"format": {"$ref": "http://example.com/s.json"}}, ["http://example.com/s.json"]),
         ({"regex": "a("}, ["regex", "unclosed group"]),

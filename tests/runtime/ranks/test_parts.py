@@ -208,9 +208,9 @@ def test_sublayers_that_cannot_be_shared_are_named() -> None:
     with pytest.raises(CannotCut, match=r"mixer \(Mamba2\): 8 heads are not a multiple of 3"):
         of_reference("mamba2", shards=3)
     (said,) = of_reference("diffllama", shards=2).whole
-    assert "self_attn (DifferentialAttention): nobody says how its lambda_k1 is split" in said
+    assert "self_attn (DifferentialAttention): it is not known how its lambda_k1 is split" in said
     (said,) = of_reference("gear", shards=2).whole
-    assert "self_attn (Mixer): nobody says how it is split" in said
+    assert "self_attn (Mixer): it is not known how it is split" in said
     (said,) = of_reference("muse_spark_layers", shards=3).whole[-1:]
     assert "experts are not a multiple of 3" in said
 

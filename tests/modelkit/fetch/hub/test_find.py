@@ -289,7 +289,7 @@ def test_a_blob_of_ollamas_that_may_not_be_read_is_told(
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "is_file", refuse)
-    with pytest.raises(StoreError, match=r"blobs/sha256-[0-9a-f]+: permission denied\n.*leave to read it"):
+    with pytest.raises(StoreError, match=r"blobs/sha256-[0-9a-f]+: permission denied\n.*permission to read"):
         modelkit.pull("ollama:story", home=tmp_path / "home")
 
 

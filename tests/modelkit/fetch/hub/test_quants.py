@@ -130,7 +130,7 @@ def test_what_cannot_be_chosen_is_said(files: str, quant: str | None, said: str)
     ("names", "said"),
     [
         (["model-a.safetensors", "model-A.safetensors"], "two files called `model-a.safetensors`"),
-        (["model: 1.safetensors"], r"hf\.co/amy/story: .*'model: 1.*' is none that a package can have"),
+        (["model: 1.safetensors"], r"hf\.co/amy/story: .*'model: 1.*' is not one that a package can have"),
     ],
 )
 def test_weights_of_names_that_no_package_can_have_are_refused(names: list[str], said: str) -> None:

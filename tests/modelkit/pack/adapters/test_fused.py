@@ -260,7 +260,7 @@ def test_blocks_of_gguf_are_not_packed_again(tmp_path: Path) -> None:
     )
     for origin in ("./m.gguf", "packed"):
         (tmp_path / "Modelfile").write_text(f"FROM {origin}\nADAPTER ./lora\n", encoding="utf-8")
-        with pytest.raises(ModelkitError, match="in GGUF's blocks, which nothing here can make"):
+        with pytest.raises(ModelkitError, match="in GGUF's blocks, which modelkit cannot write anew"):
             modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
 
 

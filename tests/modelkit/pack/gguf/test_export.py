@@ -280,7 +280,7 @@ def test_no_file_is_overwritten(planned: Planned, tmp_path: Path) -> None:
     (tmp_path / "it.gguf").write_text("mine")
     (tmp_path / "link.gguf").symlink_to("nowhere")
     for name in ("it.gguf", "link.gguf"):
-        with pytest.raises(StoreError, match="there already"):
+        with pytest.raises(StoreError, match="exists already"):
             write_gguf(planned, tmp_path / name)
     assert (tmp_path / "it.gguf").read_text() == "mine"
 
@@ -328,7 +328,7 @@ def test_what_another_export_has_just_finished_is_left_as_it_is(
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", after_the_other)
-    with pytest.raises(StoreError, match="there already"):
+    with pytest.raises(StoreError, match="exists already"):
         write_gguf(planned, target)
     assert target.read_bytes() == b"the other"
     assert not part.exists()

@@ -115,7 +115,7 @@ def test_a_size_is_a_target_too(create: Run) -> None:
         ("QUANTIZE 32 bits", "is met already"),
         ("QUANTIZE 1kB", "The nearest target is 3.02 bits"),
         ("QUANTIZE auto", "this is the target"),
-        ("QUANTIZE mxfp4 learned", "which mxfp4 is none of"),
+        ("QUANTIZE mxfp4 learned", "and mxfp4 is not one"),
         ("QUANTIZE draft auto", "there is no draft to store as auto"),
         ("QUANTIZE 4 bits plain", "says neither"),
         ("QUANTIZE q4 measured", "q4 names one"),
@@ -148,7 +148,7 @@ def test_two_targets_are_wrong_usage(create: Run) -> None:
         ("--target-size", "", "expected a number of bytes"),
         ("--target-size", "q4", "expected a number of bytes"),
         ("--target-size", "4.5 bits", "expected a number of bytes"),
-        ("--target-size", "0.1B", "a model of 0 bytes"),
+        ("--target-size", "0.1B", "a size has to be above 0 bytes"),
         ("--quantize-draft", "", "there is no format ''"),
     ],
 )
