@@ -1,1 +1,3 @@
-"""What families say of the tensors in their files: names, forms in which experts are stored, and formats that suit them."""
+"""What families say of the tensors in their files: names, forms in which experts are stored, and formats that
+suit them.
+"""
