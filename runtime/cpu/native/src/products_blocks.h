@@ -20,11 +20,12 @@ INLINE vi bits_at(vi word, const int from, const int bits, const int to) {
   return vi_and(moved, BYTES(((1u << bits) - 1) << to));
 }
 
-/* The word-th of the 32 parts of what comes into the cache while half a block is worked on, the same half `ahead` panels
- * further on: as `fetch`. */
-INLINE void fetch_some(const struct at_blocks* b, const int kind, const int half, const int word, int ahead) {
-  const int bytes = mk_blocks_of(kind).bytes, lines = (16 * bytes / 64 + 1) / 2, first = word * lines / 32;
-  bring_lines(line_of(b->rows, b->at, ahead) + 64 * (lines * half + first), (word + 1) * lines / 32 - first);
+/* The part-th of `parts` of what comes into the cache while half a block is worked on, the same half `ahead` panels further on: as
+ * `fetch`. */
+INLINE void fetch_some(const struct at_blocks* b, const int kind, const int half, const int part, const int parts, int ahead) {
+  const int bytes = mk_blocks_of(kind).bytes, lines = (16 * bytes / 64 + 1) / 2, first = part * lines / parts;
+  const int count = (part + 1) * lines / parts - first;
+  if (count) bring_lines(line_of(b->rows, b->at, ahead) + 64 * (lines * half + first), count);
 }
 
 /* The codes of a half of a block, 128 elements, as they lie: words of their lower bits, and of their upper ones. */
@@ -90,22 +91,26 @@ INLINE void put_zeroed(int g, vf scale, const int zero, float (*scales)[LANES], 
   vf_store(biases[g], vf_mul(scale, vf_set((float)-zero)));
 }
 
-INLINE void put_lowered(int g, vf scale, vf low, float (*scales)[LANES], float (*biases)[LANES]) {
+/* minus: the minimum, below zero. */
+INLINE void put_lowered(int g, vf scale, vf minus, float (*scales)[LANES], float (*biases)[LANES]) {
   vf_store(scales[g], scale);
-  vf_store(biases[g], vf_mul(low, vf_set(-1.f)));
+  vf_store(biases[g], minus);
 }
+
+/* The float16 of a block's minima, below zero: products with whole numbers are exact. */
+INLINE vf minus_at(vi words, const int part) { return vf_mul(half_at(words, part), vf_set(-1.f)); }
 
 /* Eight scales and minima of 6 bits in 12 bytes, as Q5_K has them, too. */
 static void scales_q4_k(const struct at_blocks* b, float (*scales)[LANES], float (*biases)[LANES]) {
   vi head[16];
   words_of(b, 0, 16, head);
-  const vf d = half_at(head[0], 0), low = half_at(head[0], 1);
+  const vf d = half_at(head[0], 0), minus = minus_at(head[0], 1);
   const vi first = bits_at(head[1], 0, 6, 0), second = bits_at(head[2], 0, 6, 0);
   const vi third = vi_or(bits_at(head[3], 0, 4, 0), bits_at(head[1], 6, 2, 4));
   const vi fourth = vi_or(bits_at(head[3], 4, 4, 0), bits_at(head[2], 6, 2, 4));
   UNROLL for (int i = 0; i < 4; i++) {
-    put_lowered(i, vf_mul(d, byte_at(first, i, 255)), vf_mul(low, byte_at(second, i, 255)), scales, biases);
-    put_lowered(4 + i, vf_mul(d, byte_at(third, i, 255)), vf_mul(low, byte_at(fourth, i, 255)), scales, biases);
+    put_lowered(i, vf_mul(d, byte_at(first, i, 255)), vf_mul(minus, byte_at(second, i, 255)), scales, biases);
+    put_lowered(4 + i, vf_mul(d, byte_at(third, i, 255)), vf_mul(minus, byte_at(fourth, i, 255)), scales, biases);
   }
 }
 
@@ -135,10 +140,10 @@ static void scales_q2_k(const struct at_blocks* b, float (*scales)[LANES], float
   vi small[16], tail[16];
   words_of(b, 0, 16, small);
   words_of(b, 80, 4, tail);
-  const vf d = half_at(tail[0], 0), low = half_at(tail[0], 1);
+  const vf d = half_at(tail[0], 0), minus = minus_at(tail[0], 1);
   UNROLL for (int g = 0; g < 16; g++) {
     const vi byte = vi_right(small[g / 4], 8 * (g % 4));
-    put_lowered(g, vf_mul(d, byte_at(byte, 0, 15)), vf_mul(low, byte_at(vi_right(byte, 4), 0, 15)), scales, biases);
+    put_lowered(g, vf_mul(d, byte_at(byte, 0, 15)), vf_mul(minus, byte_at(vi_right(byte, 4), 0, 15)), scales, biases);
   }
 }
 

@@ -1,66 +1,28 @@
 #include "products_few_blocks.h"
-#include "products_blocks.h"
+#if defined(__AVX512VNNI__)
+#include "products_few_blocks_vnni.h"
+#else
+#include "products_few_blocks_any.h"
+#endif
 
-/* R rows times one panel of whole blocks, added to sums. */
-INLINE void few_blocks(const struct panel* p, const char* x, size_t ldx, int k, float* sums, const int kind, const int R) {
-  const int group = kind == MK_Q4_K || kind == MK_Q5_K || kind == MK_IQ4_XS ? 32 : 16, groups = k / group;
-  const float* factors = (const float*)(x + (size_t)(k + 31) / 32 * 64); /* x's scales, and then its sums */
-  const size_t ld = ldx / sizeof(float);
-  struct at_blocks b = {p, 0};
-  vf y[FEW_WITH_BLOCKS];
-  UNROLL for (int r = 0; r < R; r++) y[r] = vf_load(sums + r * MK_STRIP);
-  for (int e = 0; e < k; e += 256, b.at += (size_t)mk_blocks_of(kind).bytes) {
-    float scales[16][LANES], biases[16][LANES];
-    struct half words;
-    unpack_block_scales(kind, &b, scales, biases);
-    UNROLL for (int half = 0; half < 2; half++) {
-      half_of_block(&b, kind, half, &words);
-      UNROLL for (int g = 0; g < 128 / group; g++, x += 2 * group, factors++) {
-        vi sum[FEW_WITH_BLOCKS], low[FEW_WITH_BLOCKS]; /* low: with x's low bytes, where words are bytes */
-        UNROLL for (int r = 0; r < R; r++) sum[r] = low[r] = vi_set(0);
-        UNROLL for (int i = 0; i < group; i += 4) {
-          vi codes[4 / WORD];
-          fetch_some(&b, kind, half, (group * g + i) / 4, 1);
-          words_for_dot(codes_at(&words, kind, half, group * g + i), table_of(kind), codes);
-          UNROLL for (int t = 0; t < 4 / WORD; t++) UNROLL for (int r = 0; r < R; r++) {
-            const char* at = x + r * ldx + 4 * (i / WORD + t);
-            sum[r] = vi_dot(sum[r], codes[t], word(at));
-            if (WORD == 4) low[r] = vi_dot(low[r], codes[t], word(at + group));
-          }
-        }
-        const int of = 128 / group * half + g;
-        UNROLL for (int r = 0; r < R; r++) {
-          const vi whole = WORD == 4 ? vi_add(vi_left(sum[r], 8), low[r]) : sum[r];
-          y[r] = vf_fma(vi_float(whole), vf_mul(vf_set(factors[r * ld]), vf_load(scales[of])), y[r]);
-          y[r] = vf_fma(vf_load(biases[of]), vf_set(factors[r * ld + (size_t)groups]), y[r]);
-        }
-      }
-    }
+typedef void pass_of(const struct panel* p, const char* x, size_t ldx, int k, float* sums);
+
+/* Functions of their own: of all in one GCC makes worse code. */
+#define PASS_OF(kind, R)                                                                                                          \
+  static __attribute__((noinline)) void pass_##kind##_##R(const struct panel* p, const char* x, size_t ldx, int k, float* sums) { \
+    few_blocks(p, x, ldx, k, sums, MK_##kind, R);                                                                                 \
   }
-  UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, y[r]);
-}
+#define PASSES(kind) FOR_ROWS(PASS_OF, kind)
+PASSES(Q2_K) PASSES(Q3_K) PASSES(Q4_K) PASSES(Q5_K) PASSES(Q6_K) PASSES(IQ4_XS)
 
-/* One row or two. */
-INLINE void some_with_blocks(const struct panel* p, const char* x, size_t ldx, int k, float* sums, int rows, const int kind) {
-  if (rows == 2) few_blocks(p, x, ldx, k, sums, kind, 2);
-  else few_blocks(p, x, ldx, k, sums, kind, 1);
-}
-
-static void some_of(int kind, const struct panel* p, const char* x, size_t ldx, int k, float* sums, int rows) {
-  switch (kind) {
-    case MK_Q2_K: some_with_blocks(p, x, ldx, k, sums, rows, MK_Q2_K); break;
-    case MK_Q3_K: some_with_blocks(p, x, ldx, k, sums, rows, MK_Q3_K); break;
-    case MK_Q4_K: some_with_blocks(p, x, ldx, k, sums, rows, MK_Q4_K); break;
-    case MK_Q5_K: some_with_blocks(p, x, ldx, k, sums, rows, MK_Q5_K); break;
-    case MK_Q6_K: some_with_blocks(p, x, ldx, k, sums, rows, MK_Q6_K); break;
-    default: some_with_blocks(p, x, ldx, k, sums, rows, MK_IQ4_XS);
-  }
-}
+#define NAME_OF(kind, R) pass_##kind##_##R,
+#define NAMES(kind) {FOR_ROWS(NAME_OF, kind)}
+static pass_of* const PASS_FOR[][FEW_WITH_BLOCKS] = {NAMES(Q2_K), NAMES(Q3_K), NAMES(Q4_K), NAMES(Q5_K), NAMES(Q6_K), NAMES(IQ4_XS)};
 
 static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums) {
   for (int p0 = 0; p0 < MK_STRIP; p0 += LANES) {
     const struct panel p = panel_of(w->codes, (size_t)w->stride, n0 + p0, w->n);
-    some_of(w->kind, &p, x, ldx, w->k, sums + p0, rows);
+    PASS_FOR[w->kind - MK_Q2_K][rows - 1](&p, x, ldx, w->k, sums + p0);
   }
 }
 

@@ -1,12 +1,13 @@
-/* One row or two with blocks of 256: codes go from memory through registers into sums, and nothing is kept of them. Words of 16
- * outputs are turned over between the dot products, which hide most of what that costs. From three rows on a slab is faster: in one
- * piece of code for more of them a block would be as long as the cache of instructions.
- */
+/* Few rows with blocks of 256: they go from memory to sums, and no slab is kept of their codes. */
 #pragma once
 #include "columns.h"
 #include "products.h"
 
+#if defined(__AVX512VNNI__)
+enum { FEW_WITH_BLOCKS = 4 };
+#else
 enum { FEW_WITH_BLOCKS = 2 };
+#endif
 
 struct few_blocks {
   /* As `strip` of `products.h` for FEW_WITH_BLOCKS rows at most, sums added to what is there; of every kind of blocks but MK_IQ4_NL. */

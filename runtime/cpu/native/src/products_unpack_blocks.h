@@ -15,7 +15,7 @@ INLINE void put_block(const struct at_blocks* b, const int kind, int32_t (*codes
   UNROLL for (int half = 0; half < 2; half++) {
     half_of_block(b, kind, half, &words);
     UNROLL for (int e = 0; e < 128; e += 4) {
-      fetch_some(b, kind, half, e / 4, PANELS);
+      fetch_some(b, kind, half, e / 4, 32, PANELS);
       put_codes(codes_at(&words, kind, half, e), table_of(kind), codes + (128 * half + e) / WORD);
     }
   }
