@@ -110,7 +110,7 @@ def test_who_is_waited_for_over_tls_and_a_proxy_can_be_given_up(
 def test_a_registry_that_nobody_vouches_for_is_refused(store: Store, proxy: TlsProxy) -> None:
     put(store, "story", format="safetensors")
     with pytest.raises(FetchError, match=r"cannot show that it is registry\.test") as refused:
-        push("story", ADDRESS, store, Access(), limits=SHORT)
+        push("story", ADDRESS, store, Access(), limits=QUICK)
     assert "SSL_CERT_FILE" in str(refused.value.hint)
 
 
@@ -140,7 +140,7 @@ def test_no_proxy_says_who_is_asked_directly(
     monkeypatch.setenv("NO_PROXY", "registry.test")
     put(store, "story", format="safetensors")
     with pytest.raises(FetchError, match=r"registry\.test"):
-        push("story", ADDRESS, store, Access(), limits=SHORT)
+        push("story", ADDRESS, store, Access(), limits=QUICK)
     assert proxy.asked == []
 
 
@@ -156,7 +156,7 @@ def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(
     with pytest.raises(
         FetchError, match=r"proxy that the environment names .* not an http:// or https://"
     ) as told:
-        push("story", ADDRESS, store, Access(), limits=SHORT)
+        push("story", ADDRESS, store, Access(), limits=QUICK)
     with pytest.raises(
         FetchError, match=r"proxy that the environment names .* not an http:// or https://"
     ) as said:
@@ -173,7 +173,7 @@ def test_what_holds_no_certificates_is_named(
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / file))
     put(store, "story", format="safetensors")
     for asking in (
-        lambda: push("story", ADDRESS, store, Access(), limits=SHORT),
+        lambda: push("story", ADDRESS, store, Access(), limits=QUICK),
         lambda: modelkit.pull("hf.co/Amy/Story", home=tmp_path / "home"),
         lambda: Connection("https://studio:1"),
     ):
@@ -187,4 +187,4 @@ def test_a_proxy_of_no_possible_name_is_not_reached(
     monkeypatch.setenv("HTTPS_PROXY", "http://a..b:1")
     put(store, "story", format="safetensors")
     with pytest.raises(FetchError, match=r"cannot reach registry\.test"):
-        push("story", ADDRESS, store, Access(), limits=SHORT)
+        push("story", ADDRESS, store, Access(), limits=QUICK)
