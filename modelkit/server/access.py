@@ -61,7 +61,7 @@ class Access:
     hosts: frozenset[str] = frozenset()
     """Names, beside those of this machine itself, that clients may use for the server; "*" for any."""
     origins: frozenset[str] = frozenset()
-    """Sites whose pages may ask, as `origin_of` spells them; "*" for any."""
+    """Sites whose pages may ask, as `origin_of` spells them; "*" for any page, one without an address too."""
 
     read_only: bool = False
     """No client may change the store: pull, push, create, copy, delete."""
@@ -84,12 +84,10 @@ class Access:
         as `origin_of` spells it.
         """
         given = list(written)
-        if not given:
-            return True
-        origin = origin_of(given[0]) if len(given) == 1 else None
-        if origin is None:
-            return False
-        return origin == own or origin in self.origins or "*" in self.origins
+        if len(given) != 1:
+            return not given
+        origin = origin_of(given[0])
+        return "*" in self.origins or (origin is not None and (origin == own or origin in self.origins))
 
     def key_fits(self, given: str | None) -> bool:
         """Compared in a time that says nothing about the key."""

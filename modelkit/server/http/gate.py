@@ -96,7 +96,7 @@ class Gate:
         own = origin_of(f"{scope['scheme']}://{headers.get('host', '')}")
         origins = headers.getlist("origin")
         if not access.origin_allowed(origins, own):
-            raise _not_let_in("pages of the address {} may not ask", origins, origin_of, "--origins")
+            raise _page_not_let_in(origins)
         if origins:
             added |= {"access-control-allow-origin": origins[0], "vary": "origin"}
             added |= {"access-control-expose-headers": _EXPOSED}
@@ -137,6 +137,14 @@ def _not_let_in(said: str, written: Sequence[str], read: Callable[[str], str | N
     if name is None or len(name) > _LONGEST_NAME:
         return refused("permission", f"{said.format('that was given')}; see {option}")
     return refused("permission", f"{said.format(name)}; {option} {name} allows it")
+
+
+def _page_not_let_in(origins: Sequence[str]) -> Refused:
+    if list(origins) == ["null"]:
+        # Any site can make a frame that says so: no option allows it but the one that allows all sites.
+        said = "pages without an address (files, sandboxed frames) may not ask; --origins '*' allows them"
+        return refused("permission", said)
+    return _not_let_in("pages of the address {} may not ask", origins, origin_of, "--origins")
 
 
 def _followed(scope: Scope, headers: Headers) -> bool:

@@ -139,7 +139,8 @@ def test_origins(open_to_some: TestClient, method: str, written: str, allowed: b
             "HTTP://Localhost:3000",
             "http://localhost:3000 may not ask; --origins http://localhost:3000",
         ),
-        ("origin", "null", "the address that was given may not ask; see --origins"),
+        ("origin", "file://", "the address that was given may not ask; see --origins"),
+        ("origin", "null", "pages without an address (files, sandboxed frames) may not ask; --origins '*'"),
         ("host", "My-Mac.local:11434", "by the name my-mac.local; --allow-host my-mac.local allows it"),
         ("host", "h" * 200, "see --allow-host"),
     ],
@@ -211,10 +212,18 @@ def test_a_page_of_another_origin_can_read_our_headers(open_to_some: TestClient)
 def test_two_origins_or_none() -> None:
     assert Access().origin_allowed([], None)
     assert not Access().origin_allowed(["http://a", "http://a"], "http://a")
-    assert Access(origins=frozenset("*")).origin_allowed(["https://any.example.org"], None)
-    assert not Access(origins=frozenset("*")).origin_allowed(["null"], None)
     assert origin_of("https://[::1]:443") == "https://[::1]"
     assert host_of("[::1]:11434") == "::1"
+
+
+@pytest.mark.parametrize("written", ["https://any.example.org", "null", "file://", "chrome-extension://x"])
+def test_any_page_is_any_page(tmp_path: Path, written: str) -> None:
+    """One without an address, too: a file, a frame in a sandbox."""
+    with client(Access(origins=frozenset("*")), tmp_path) as here:
+        asked = here.options("/test/echo", headers={"origin": written})
+        answer = here.post("/test/echo", json={}, headers={"origin": written})
+    assert (asked.status_code, answer.status_code) == (204, 200)
+    assert answer.headers["access-control-allow-origin"] == written
 
 
 KEY_HEADERS = ("authorization", "x-api-key")
