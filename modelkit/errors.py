@@ -130,8 +130,8 @@ class Unplaced(RequestError):
 
 
 class PromptTooLong(RequestError):
-    """A prompt of `prompt_tokens` for a context of `context_tokens`, answer included; 0 for both where a
-    server has said it and only its message tells.
+    """A prompt of `prompt_tokens` for a context of `context_tokens`, answer included. Of one that is far too
+    long they are an estimate. 0 for both where a server has said it and only its message tells.
     """
 
     def __init__(

@@ -379,10 +379,10 @@ def _read(running: Running, prompt: str | Sequence[int], asked: RequestOptions, 
     """A text as a user's message, or as it is; token ids as they are."""
     if not isinstance(prompt, str):
         return Prompt(arguments.ids(prompt, "prompt", "token ids, or a text"))
-    if bare:
-        return running.prompter.raw(prompt)
-    fit = running.fit(asked.resolved, asked.context_length)
     most = running.context(asked.context_length)
+    if bare:
+        return running.prompter.raw(prompt, most)
+    fit = running.fit(asked.resolved, asked.context_length)
     return running.prompter.chat([Message("user", prompt)], Frame(think=asked.resolved.think), fit, most)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from modelkit.chat.message import Message
 from modelkit.chat.turns import Unit, left_out, opening, units
+from modelkit.tokenizer.long_texts import TextTokens
 from runtime.records import dataclass
 
 # Room for an answer of unknown length, in tokens.
@@ -45,14 +46,14 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounting:
-    """How many tokens a conversation, or some of it, becomes."""
+    """Which tokens a conversation, or some of it, becomes."""
 
-    ids: Callable[[Sequence[Message]], tuple[int, ...]]
-    """Its whole prompt."""
+    text: Callable[[str], TextTokens]
+    """Those of a text alone."""
+    prompt: Callable[[Sequence[Message]], TextTokens]
+    """Those of its whole prompt."""
     part: Callable[[Sequence[Message]], int | None]
     """How many tokens a beginning of it has; None where the template does not take such a beginning."""
-    size: Callable[[str], int]
-    """How many tokens a text alone has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,44 +87,45 @@ class Fitted:
     """What is left of a conversation."""
 
     messages: list[Message]
-    ids: tuple[int, ...]
+    tokens: TextTokens
     """The prompt of these."""
 
 
 def fitted(
-    conversation: Sequence[Message], given: int, ids: tuple[int, ...], fit: Fit, counting: TokenCounting
+    conversation: Sequence[Message], given: int, tokens: TextTokens, fit: Fit, counting: TokenCounting
 ) -> Fitted:
     """What is left of the conversation, and the prompt of that.
 
-    given: where in it the caller's own messages begin, behind those of the package. ids: the prompt of all of
-    it. What cannot be made to fit comes back as short as it gets: the caller sees that it is too long.
+    given: where in it the caller's own messages begin, behind those of the package. tokens: the prompt of
+    all of it. What cannot be made to fit comes back as short as it gets: the caller sees that it is too long.
     """
     parts = units(conversation)
-    found = Fitted(list(conversation), ids)
+    found = Fitted(list(conversation), tokens)
     if all(part.firm for part in parts[:-1]):  # what came last stays
         return found
-    whole = _Whole(conversation, len(ids), [counting.size(_said(one)) for one in conversation], counting)
+    sizes = [counting.text(_said(one)).count for one in conversation]
+    whole = _Whole(conversation, tokens.count, sizes, counting)
     for kept in _kept(whole, given, parts, fit.keep):
-        found = _shortened(whole, parts[kept:], ids, fit)
-        if len(found.ids) <= fit.most:
+        found = _shortened(whole, parts[kept:], tokens, fit)
+        if found.tokens.count <= fit.most:
             break
     return found
 
 
-def _shortened(whole: _Whole, parts: Sequence[Unit], ids: tuple[int, ...], fit: Fit) -> Fitted:
+def _shortened(whole: _Whole, parts: Sequence[Unit], tokens: TextTokens, fit: Fit) -> Fitted:
     messages = whole.messages
     start = parts[0].start if parts else len(messages)
     fixed = whole.front(start)
     sizes, wanted = whole.counted(start, fixed), fit.wanted(fixed)
     limit, step, gone = wanted, 0, frozenset[int]()
-    left, short = list(messages), ids
-    while len(short) > wanted and limit > -len(ids):
+    left, short = list(messages), tokens
+    while short.count > wanted and limit > -tokens.count:
         found = left_out(messages, parts, sizes, fixed, limit)
         if found != gone:
             gone = found
             left = [message for place, message in enumerate(messages) if place not in gone]
-            short = whole.counting.ids(left)
-        step = max(len(short) - wanted, 2 * step)
+            short = whole.counting.prompt(left)
+        step = max(short.count - wanted, 2 * step)
         limit -= step
     return Fitted(left, short)
 

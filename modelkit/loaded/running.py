@@ -285,8 +285,9 @@ def stopping(prompter: Prompter) -> Parameters:
 
 def _too_long(prompt: Prompt, context: int, *, shared: bool) -> PromptTooLong:
     """For a prompt that leaves no room for one token of answer. shared: both share the context."""
-    both, size = ", answer included" if shared else "", len(prompt.ids)
-    said = f"the prompt has {size:,} tokens and the context is {context:,}{both}"
+    both, size = ", answer included" if shared else "", prompt.estimate or len(prompt.ids)
+    about = "about " if prompt.estimate else ""
+    said = f"the prompt has {about}{size:,} tokens and the context is {context:,}{both}"
     hint = "Shorten the prompt, or load the model with a larger num_ctx if it was lowered."
     if prompt.dropped:
         left = "message was" if prompt.dropped == 1 else "messages were"

@@ -25,9 +25,9 @@ from modelkit.chat.styles.thinking import Thinking, ends_for, thinking_of, think
 from modelkit.chat.template import ChatTemplate
 from modelkit.chat.turns import OPENING, opening
 from modelkit.errors import TemplateError
-from modelkit.interest import check_wanted
 from modelkit.pack.metadata import Metadata
 from modelkit.tokenizer import Tokenizer
+from modelkit.tokenizer.long_texts import TextTokens, tokens_of
 from runtime.records import dataclass
 
 _MOST_TEMPLATES = 8  # of requests' own that are kept compiled
@@ -42,6 +42,8 @@ class Prompt:
     """Where other prompts may part from this one: numbers of tokens, ascending."""
     dropped: int = 0
     """Messages that were left out, for the rest to fit."""
+    estimate: int | None = None
+    """About how many tokens it has, where `ids` are those of its beginning, as it is far too long."""
     turn: "Turn | None" = None
     """What the answer is part of; None for a prompt without a conversation, whose answer is all text."""
 
@@ -68,7 +70,7 @@ class _Rendered:
 
     messages: Sequence[Message]
     text: str
-    ids: tuple[int, ...]
+    tokens: TextTokens
     dropped: int = 0
     """As in Prompt."""
 
@@ -114,9 +116,10 @@ class Prompter:
         template = ChatTemplate.of(find_template({}, text) or "", self.tokenizer.specials)
         return Prompter(self.tokenizer, template, self._metadata, style=self.style)
 
-    def raw(self, text: str) -> Prompt:
-        """The text as it is, framed as the model expects a bare prompt."""
-        return Prompt(tuple(self.tokenizer.encode(text, add_special=True)))
+    def raw(self, text: str, most: int | None = None) -> Prompt:
+        """The text as it is, framed as the model expects a bare prompt. most: as in `chat`."""
+        tokens = tokens_of(self.tokenizer, text, most, add_special=True)
+        return Prompt(tokens.ids, estimate=None if tokens.whole else tokens.count)
 
     def chat(
         self,
@@ -126,20 +129,25 @@ class Prompter:
         most: int | None = None,
     ) -> Prompt:
         """A conversation, ready for the assistant's turn. fit: what it has to fit; None leaves it whole.
-        most: tokens beyond which it will be refused; no marks are looked for then, which would take as long
-        as all the rest.
+        most: tokens beyond which it will be refused: no marks are looked for then, and of what is far too
+        long only the beginning is read. None: it is never too long.
 
         Raises TemplateError, RequestError, and ModelkitError where nobody waits for it.
         """
         rendering = self._rendering(frame or Frame())
-        rendered = self._rendered(rendering, messages, fit)
-        refused = most is not None and len(rendered.ids) > most
+        rendered = self._rendered(rendering, messages, fit, most)
+        tokens = rendered.tokens
+        refused = most is not None and tokens.count > most
         marks = () if refused else self._marks(rendering, rendered)
-        return Prompt(rendered.ids, marks, rendered.dropped, self._turn(rendering, rendered))
+        estimate = None if tokens.whole else tokens.count
+        return Prompt(tokens.ids, marks, rendered.dropped, estimate, self._turn(rendering, rendered))
 
     def text(self, messages: Sequence[Message], frame: Frame | None = None, fit: Fit | None = None) -> str:
         """What `chat` puts into tokens."""
-        return self._rendered(self._rendering(frame or Frame()), messages, fit).text
+        rendering = self._rendering(frame or Frame())
+        if fit is None:
+            return self._placed(rendering, messages, self._conversation(messages))
+        return self._rendered(rendering, messages, fit, fit.context).text
 
     def notes(self) -> tuple[str, ...]:
         """What of the package's own texts has no place in the template."""
@@ -181,35 +189,44 @@ class Prompter:
         ends = None if thinking.keys() & variables.keys() else ends_for(self.style, template, frame.think)
         return Rendering(template, replace(frame, tools=tools, variables={**thinking, **variables}), ends)
 
-    def _rendered(self, rendering: Rendering, given: Sequence[Message], fit: Fit | None) -> _Rendered:
-        """With the package's own parts, which were spoken of in `notes`; all of `given` has its place in it,
-        but for what is left out for the rest to fit.
-        """
+    def _rendered(
+        self, rendering: Rendering, given: Sequence[Message], fit: Fit | None, most: int | None
+    ) -> _Rendered:
+        """With the package's own parts, and all of `given` but for what is left out for the rest to fit."""
         conversation = self._conversation(given)
+        text = self._placed(rendering, given, conversation)
+        counting = self._counting(rendering, most)
+        tokens = counting.text(text)
+        if fit is None or tokens.count <= fit.wanted():
+            return _Rendered(conversation, text, tokens)
+        brought = len(conversation) - len(given)
+        own = 1 if given[0].role in OPENING else 0
+        found = fitted(conversation, own + brought, tokens, fit, counting)
+        dropped = len(conversation) - len(found.messages)
+        return _Rendered(found.messages, rendering.text(found.messages), found.tokens, dropped)
+
+    def _placed(self, rendering: Rendering, given: Sequence[Message], conversation: Sequence[Message]) -> str:
+        """The text of a conversation of `given` and the package's own parts. Those were spoken of in `notes`;
+        what of `given` has no place in the text is refused.
+        """
         text = rendering.text(conversation)
         own = 1 if given[0].role in OPENING else 0
-        earlier = len(conversation) - len(given)
+        brought = len(conversation) - len(given)
         names = {
-            place + (earlier if place >= own else 0): f"messages[{place}]" for place in range(len(given))
+            place + (brought if place >= own else 0): f"messages[{place}]" for place in range(len(given))
         }
         refuse_unplaced(rendering, conversation, names, text)
-        ids = self._encode(text)
-        if fit is None or len(ids) <= fit.wanted():
-            return _Rendered(conversation, text, ids)
-        found = fitted(conversation, own + earlier, ids, fit, self._counting(rendering))
-        dropped = len(conversation) - len(found.messages)
-        return _Rendered(found.messages, rendering.text(found.messages), found.ids, dropped)
+        return text
 
-    def _counting(self, rendering: Rendering) -> TokenCounting:
+    def _counting(self, rendering: Rendering, most: int | None) -> TokenCounting:
+        def tokens(text: str) -> TextTokens:
+            return tokens_of(self.tokenizer, text, most)
+
         def part(messages: Sequence[Message]) -> int | None:
             text = rendering.beginning(messages)
-            return None if text is None else len(self._encode(text))
+            return None if text is None else tokens(text).count
 
-        return TokenCounting(
-            lambda messages: self._encode(rendering.text(messages)),
-            part,
-            lambda text: len(self._encode(text)),
-        )
+        return TokenCounting(tokens, lambda messages: tokens(rendering.text(messages)), part)
 
     def _conversation(self, messages: Sequence[Message]) -> list[Message]:
         """With the package's system text, unless the conversation has its own, and its saved messages."""
@@ -226,13 +243,25 @@ class Prompter:
         for count in {opening(messages), len(messages) - 1, len(messages)} - {0}:
             text = rendering.beginning(messages[:count])
             if text is not None:
-                found.add(_common(rendered.ids, self._encode(text)))
+                found.add(self._common(rendered, text))
         return tuple(sorted(found - {0}))
 
+    def _common(self, rendered: _Rendered, beginning: str) -> int:
+        """How many tokens a prompt has in common with a text, most often its beginning. Then of the two parts
+        of the prompt only the shorter is read: where its end alone has the tokens that it has in the prompt,
+        there they part. A long conversation would be read four times otherwise.
+        """
+        ids, end = rendered.tokens.ids, rendered.text[len(beginning) :]
+        if len(end) < len(beginning) and rendered.text.startswith(beginning):
+            apart = self._encode(end)
+            common = len(ids) - len(apart)
+            if common >= 0 and ids[common:] == apart:
+                return common
+        return sum(1 for _ in takewhile(_equal, zip(ids, self._encode(beginning), strict=False)))
+
     def _encode(self, text: str) -> tuple[int, ...]:
-        check_wanted()  # a text may take seconds
-        return tuple(self.tokenizer.encode(text, add_special=False))
+        return tokens_of(self.tokenizer, text, None).ids
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _equal(pair: tuple[int, int]) -> bool:
+    return pair[0] == pair[1]

@@ -1,5 +1,6 @@
 """Conversations that have outgrown the context, on a tiny model whose tokens are bytes."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,49 @@ def test_a_prompt_that_is_refused_becomes_tokens_once(
     assert len(read) == 1
     assert model.chat([*talk[:1], {"role": "user", "content": "a"}]).usage.prompt_tokens < CONTEXT
     assert len(read) > 2  # as marks are looked for
+
+
+@pytest.fixture
+def chars_read(model: modelkit.Model, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many characters became tokens, by their kind."""
+    tokenizer: Any = model._running.tokenizer  # type: ignore[union-attr]
+    encode, read = tokenizer.encode, Counter[str]()
+
+    def counted(text: str, *, add_special: bool) -> list[int]:
+        read.update(text)
+        return encode(text, add_special=add_special)
+
+    monkeypatch.setattr(tokenizer, "encode", counted)
+    return read
+
+
+@pytest.mark.parametrize("truncate", [True, False])
+def test_of_what_is_far_too_long_only_the_beginning_is_read(
+    model: modelkit.Model, chars_read: Counter[str], truncate: bool
+) -> None:
+    """However often it is asked what could be left out."""
+    talk = [*conversation(1)[:-1], {"role": "user", "content": "z" * 3_000_000}]
+    with pytest.raises(PromptTooLong, match=r"the prompt has about [23],\d{3},\d{3} tokens") as raised:
+        model.chat(talk, truncate=truncate)
+    assert raised.value.prompt_tokens == pytest.approx(3_000_000, rel=0.1)
+    with pytest.raises(PromptTooLong, match="about"):
+        model.generate(talk[-1]["content"], raw=True)
+    assert chars_read["z"] < 600_000
+
+
+def test_what_is_far_too_long_is_left_out(model: modelkit.Model, chars_read: Counter[str]) -> None:
+    talk = conversation(3)
+    talk[2]["content"] = "z" * 3_000_000
+    answer = model.chat(talk)
+    assert 0 < answer.dropped_messages < 6
+    assert chars_read["z"] < 600_000
+
+
+def test_a_long_conversation_is_read_once(model: modelkit.Model, chars_read: Counter[str]) -> None:
+    """Where others may part from it is found at its ends."""
+    talk = [{"role": "user", "content": "z" * 100}, *conversation(1)[2:]]
+    assert model.chat(talk).dropped_messages == 0
+    assert chars_read["z"] == 100
 
 
 def test_what_is_left_is_the_prompt_of_those_messages(model: modelkit.Model) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from modelkit.chat.fitting import Fit, TokenCounting, fitted
 from modelkit.chat.message import Message
+from modelkit.tokenizer.long_texts import TextTokens
 
 PREFACE = "Tools: look, listen, speak.\n"
 
@@ -17,16 +18,20 @@ def rendered(messages: Sequence[Message]) -> str:
     return "".join(f"<{one.role}>{one.content}\n" for one in messages)
 
 
-def ids(messages: Sequence[Message]) -> tuple[int, ...]:
-    return tuple(map(ord, PREFACE + rendered(messages) + "<assistant>"))
-
-
 def part(messages: Sequence[Message]) -> int | None:
     """Refuses a system message alone, as some templates do."""
     return None if messages[-1].role == "system" else len(PREFACE + rendered(messages))
 
 
-COUNTING = TokenCounting(ids, part, len)
+def tokens(text: str) -> TextTokens:
+    return TextTokens(tuple(map(ord, text)), len(text))
+
+
+def prompt(messages: Sequence[Message]) -> TextTokens:
+    return tokens(PREFACE + rendered(messages) + "<assistant>")
+
+
+COUNTING = TokenCounting(tokens, prompt, part)
 
 
 def conversation(turns: int, *, system: bool = True, words: int = 20) -> list[Message]:
@@ -40,8 +45,8 @@ def conversation(turns: int, *, system: bool = True, words: int = 20) -> list[Me
 
 
 def shortened(messages: list[Message], fit: Fit, first: int = 0) -> list[str]:
-    found = fitted(messages, first, ids(messages), fit, COUNTING)
-    assert found.ids == ids(found.messages)
+    found = fitted(messages, first, prompt(messages), fit, COUNTING)
+    assert found.tokens == prompt(found.messages)
     return [one.content.split(" ")[0] for one in found.messages]
 
 
@@ -102,10 +107,10 @@ def test_it_fits_wherever_it_can(words: list[int], context: int, predict: int, k
     if len(messages) % 2 == 0:
         messages.append(Message("user", "And now?"))
     fit = Fit.of(context, predict, keep)
-    found = fitted(messages, 0, ids(messages), fit, COUNTING)
-    left, prompt = found.messages, found.ids
+    found = fitted(messages, 0, prompt(messages), fit, COUNTING)
+    left = found.messages
     assert left[-1] is messages[-1]
     assert [one.role for one in left[:1]] == ["user"]
     assert all(one.role != other.role for one, other in pairwise(left))
-    shortest = len(ids(messages[-1:]))
-    assert len(prompt) <= max(fit.most, shortest)
+    shortest = prompt(messages[-1:]).count
+    assert found.tokens.count <= max(fit.most, shortest)

@@ -20,6 +20,7 @@ from modelkit.server.log import Log
 from modelkit.server.models.pool import Pool
 from modelkit.server.serving import LONG_BODY_BYTES, WORKERS, Serving
 from modelkit.settings import Settings
+from modelkit.tokenizer.long_texts import PIECE_CHARS
 from tests.support.live_server import Running, connect, raw_request, received, running
 from tests.support.served import Quiet
 from tests.support.tiny import TEMPLATE, write_model
@@ -295,7 +296,7 @@ def test_answers_begin_while_many_texts_are_read(
 def test_answers_begin_while_long_prompts_become_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And whoever leaves one is not waited for."""
+    """And whoever leaves is not worked for any more, though a text has only begun."""
     settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path)})
     began, go, ended = threading.Semaphore(0), threading.Event(), list[int]()
     with modelkit.load(write_model(tmp_path / "model", template=TEMPLATE), home=tmp_path) as model:
@@ -303,7 +304,7 @@ def test_answers_begin_while_long_prompts_become_tokens(
         encode = tokenizer.encode
 
         def late(text: str, *, add_special: bool) -> list[int]:
-            if len(text) < LONG_BODY_BYTES:
+            if len(text) < PIECE_CHARS:
                 return encode(text, add_special=add_special)
             began.release()
             go.wait(60)
