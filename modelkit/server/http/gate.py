@@ -126,6 +126,8 @@ def worded(dialect: Dialect, fault: Fault, trace: Trace) -> Response:
         headers["allow"] = fault.allow
     if fault.kind == "internal":
         headers["x-should-retry"] = "false"  # clients try again after any 5xx, and this would fail again
+    if fault.kind == "headers":
+        headers["connection"] = "close"
     if fault.kind == "authentication":
         headers["www-authenticate"] = "Bearer"
     return JSONResponse(dialect.word(fault, trace.id), dialect.status(fault), headers)

@@ -16,12 +16,14 @@ import os
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -49,7 +51,7 @@ class Server(uvicorn.Server):
     def __init__(self, app: ASGIApp, serving: Serving, place: Place, started: Callable[[], None]) -> None:
         limits = serving.limits
         settings: dict[str, Any] = {
-            "http": guarded(limits),
+            "http": guarded(limits, serving.log),
             "ws": "none",
             "lifespan": "off",
             "log_config": None,
@@ -156,14 +158,15 @@ def _require_password(place: Place) -> None:
 
 
 class _Complaints(logging.Handler):
-    """What uvicorn says of connections, as lines of our log."""
+    """What uvicorn says of connections, as lines of our log; what is not HTTP is told by `protocol`."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._log.line("connection", said=record.getMessage())
+        if not isinstance(sys.exception(), h11.RemoteProtocolError):
+            self._log.line("connection", said=record.getMessage())
 
 
 @contextmanager

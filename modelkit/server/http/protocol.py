@@ -3,24 +3,30 @@
 - Header lines come within `header_s`, counted from the connection, or from the end of the request before once
   its first byte is there.
 - A client that reads nothing for `write_s` is cut off, at once: closing would wait for it.
-- A body that nobody wants any more, since its request was refused, is read for `REST_S` and no longer.
+- A body that nobody wants any more, since its request was refused, is read for `REST_S` and no longer; so is
+  what comes behind something that is not HTTP. What that is, its client and the log are told.
 - More connections than `connections`: the new one is closed.
 
 And a shorter way for the pieces of an answer: `Chunks`, which a response finds in its scope under CHUNKS.
 """
 
 import asyncio
+import json
+import sys
+from http import HTTPStatus
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from modelkit.server.limits import Limits
+from modelkit.server.log import Log
 
 REST_S = 2.0
 """How long the rest of a body is read that nobody wants."""
 CHUNKS = "modelkit.chunks"
 """The name in `scope["extensions"]` of what writes a chunk of the body: see `Chunks`."""
+_TLS = b"\x16\x03"  # a handshake begins with it
 
 
 class Chunks:
@@ -43,15 +49,18 @@ class Chunks:
 
 
 class Guarded(H11Protocol):
-    """`limits` is set by `guarded`."""
+    """`limits` and `log` are set by `guarded`."""
 
     limits = Limits()
+    log: Log
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._header: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
         self._left: asyncio.TimerHandle | None = None
         self._rest: asyncio.TimerHandle | None = None
+        self._first = b""
+        self._broken = False
         if len(self.connections) >= self.limits.connections:
             self._refused = True
             transport.abort()
@@ -68,6 +77,9 @@ class Guarded(H11Protocol):
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._broken:
+            return
+        self._first = self._first or data[: len(_TLS)]
         if self._header is None and self._between:
             self._await_header()
         before = self.cycle
@@ -94,11 +106,45 @@ class Guarded(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """What is not HTTP any more may come behind an answer, in a body that nobody wanted."""
+        """What has come is not HTTP, or not any more: called where h11's error is handled. It may stand in a
+        body, whose request is given up, or behind an answer that did not want its body.
+        """
+        why, status = self._fault()
+        self.log.line("connection", client=self.client[0] if self.client else "local", said=why)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            super().send_400_response(msg)
-        else:
-            self.transport.close()
+            self._refuse(why, status)
+        # Closing at once would keep a client that still sends from reading this.
+        self._broken = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._begun()
+        self._rest = self.loop.call_later(REST_S, self.transport.abort)
+        if not self._between:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+    def _fault(self) -> tuple[str, int]:
+        """What is wrong, and the status that says so."""
+        error = sys.exception()
+        if self._first == _TLS:
+            return "it is TLS (https://), and this server was started without a certificate (http://)", 400
+        if not isinstance(error, h11.RemoteProtocolError):
+            return "it is not HTTP", 400
+        if error.error_status_hint == 431:
+            return "the header lines are too long", 431
+        # Behind it stands what was sent, which may be a key.
+        return f"it is not HTTP: {str(error).partition(': bytearray(')[0]}", error.error_status_hint
+
+    def _refuse(self, why: str, status: int) -> None:
+        body = json.dumps({"error": why}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        start = h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase.encode())
+        for event in (start, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event))
 
     def _should_upgrade(self) -> bool:
         """Nothing speaks another protocol here: the request is answered as it is, and no log is told."""
@@ -131,6 +177,6 @@ class Guarded(H11Protocol):
         self._header = self.loop.call_later(self.limits.header_s, self.transport.abort)
 
 
-def guarded(limits: Limits) -> type[Any]:
-    """The protocol's class with these limits."""
-    return type("Guarded", (Guarded,), {"limits": limits})
+def guarded(limits: Limits, log: Log) -> type[Any]:
+    """The protocol's class with these limits. log: told of what is not HTTP."""
+    return type("Guarded", (Guarded,), {"limits": limits, "log": log})

@@ -226,9 +226,15 @@ def test_a_file_that_comes_no_further_is_given_up(served: Running) -> None:
 def test_too_many_header_bytes(served: Running) -> None:
     answer = asked(served, raw_request("/livez", b"", f"X-A: {'b' * 9_000}", method="GET"))
     assert status(answer) == 431
+    assert b"\r\nconnection: close\r\n" in answer
     with connect(served.port) as client:
         client.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n")
-        flood(client, b"X-A: " + b"b" * 1000 + b"\r\n")
+        flood(client, b"X-A: " + b"b" * 1000 + b"\r\n", pause_s=0.01)
+    with connect(served.port) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"b" * 50_000)
+        answer = received(client)
+    assert status(answer) == 431
+    assert answer.endswith(b'{"error": "the header lines are too long"}')
 
 
 def flood(client: socket.socket, data: bytes, limit_s: float = 20, pause_s: float = 0) -> None:
@@ -328,11 +334,34 @@ def test_who_does_not_read_is_dropped(served: Running) -> None:
         assert not served.serving.state.underway
 
 
-def test_what_is_no_http_is_a_line_of_the_log(served: Running) -> None:
-    log = served.serving.log
-    before = log._stream.getvalue()  # type: ignore[union-attr]
-    asked(served, b"NONSENSE\r\n\r\n")
-    assert "connection said=" in log._stream.getvalue().removeprefix(before)  # type: ignore[union-attr]
+@pytest.mark.parametrize(
+    ("sent", "said", "expected"),
+    [
+        (b"NONSENSE\r\n\r\n", "it is not HTTP: illegal request line", 400),
+        (b"GET / HTTP/1.1\r\nX-Api-Key s3cret\r\n\r\n", "it is not HTTP: illegal header line", 400),
+        (b"GET / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", "Only Transfer-Encoding: chunked", 501),
+        (b"\x16\x03\x01\x02\x00\x01\x00", "it is TLS (https://)", 400),
+        (
+            b"POST /test/echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+            "chunk",
+            400,
+        ),
+    ],
+)
+def test_what_is_not_http_is_told_to_client_and_log(
+    served: Running, sent: bytes, said: str, expected: int
+) -> None:
+    stream: Any = served.serving.log._stream
+    before = stream.getvalue()
+    with connect(served.port) as client:
+        client.sendall(sent)
+        answer = received(client)
+    assert status(answer) == expected
+    assert said in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    line = next(one for one in stream.getvalue().removeprefix(before).splitlines() if " connection " in one)
+    assert "client=127.0.0.1" in line
+    assert said in line
+    assert "s3cret" not in f"{answer}{line}"
 
 
 def test_what_is_no_http_behind_an_answer_ends_the_connection(
