@@ -48,8 +48,9 @@ async def metrics(request: Request) -> Response:
 def gauges(serving: Serving) -> Mapping[str, Mapping[Labels, float]]:
     """What is true at this moment."""
     models, underway = serving.pool.models(), serving.state.underway
-    running: dict[Labels, float] = {}
-    waiting: dict[Labels, float] = {}
+    # Of a loaded model always a number: a series that is missing is not 0 to who watches it.
+    running: dict[Labels, float] = {(("model", one.name),): 0 for one in models}
+    waiting = dict(running)
     for trace in (one.trace for one in underway):
         counts, labels = waiting if trace.first_token_s is None else running, (("model", trace.model),)
         counts[labels] = counts.get(labels, 0) + 1

@@ -154,6 +154,12 @@ def test_calls_and_loads_are_counted_by_outcome(caller: TestClient) -> None:
     assert [name.rpartition("outcome=")[2] for name in calls] == ['"ok"}', '"unknown_name"}', '"broken"}']
     assert set(calls.values()) == {1}
     assert said['modelkit_load_failures_total{model="torn",reason="error"}'] == 1
+    idle = {
+        name.partition("{")[0]: count
+        for name, count in said.items()
+        if "_requests_" in name and "{model=" in name
+    }
+    assert idle == {"modelkit_requests_running": 0, "modelkit_requests_waiting": 0}
 
 
 def test_the_names_of_offered_tools_are_known_before_an_answer(tmp_path: Path) -> None:
