@@ -63,7 +63,7 @@ class Model(Monitored):
     defaults: Parameters
     """The parameters that hold unless a request says otherwise."""
     context_length: int
-    """Most tokens of prompt and answer together."""
+    """Most tokens of prompt and answer together, or of a text where a model makes embeddings only."""
     memory: Memory
     """Bytes of weights, of one sequence that fills the context, and of cached prompts."""
     has_template: bool

@@ -97,7 +97,7 @@ class Embedder:
         self._engine, self._work = engine, work
         self._tokenizer, self.pooling = tokenizer, pooling
         self._width, self._kept_format = width, kept_format
-        self._limit = context if pooling.most_tokens is None else min(context, pooling.most_tokens)
+        self._limit = pooling.limit(context)
         self._size = pooling.size(engine.model.described.hidden_size)
         self._dense: tuple[Dense, ...] = ()
         if dense:

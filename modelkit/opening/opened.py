@@ -8,6 +8,7 @@ from modelkit.pack.adapters.carried import Carried, carried_notes
 from modelkit.pack.checks import check_requires
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
+from modelkit.pack.pooling import context_tokens
 from modelkit.pack.ready import Ready, make_ready
 from modelkit.source.inventory import Inventory
 from modelkit.source.tree import Files, is_own
@@ -32,7 +33,7 @@ class Opened:
     metadata: Metadata
     ready: Ready
     context_length: int
-    """The most tokens that the model can follow."""
+    """The most tokens that the model can follow; of one that makes embeddings only, those of a text."""
     notes: tuple[str, ...]
     """Sentences for the user."""
     converted: "Part | None" = None
@@ -85,7 +86,7 @@ def opened(
     described = describe(inventory.config)
     ready = make_ready(inventory, described, tokenizer, metadata.parameters)
     notes = (*ready.notes, *carried_notes(adapters, label))
-    context = described.context_length
+    context = context_tokens(described, ready.pooling)
     return Opened(label, inventory, draft, metadata, ready, context, notes, adapters=adapters)
 
 

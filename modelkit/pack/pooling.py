@@ -90,6 +90,10 @@ class Pooling:
     problem: str | None = None
     """Why there are no embeddings; a clause about the model."""
 
+    def limit(self, context: int) -> int:
+        """Tokens of a text that are read, by a model that follows so many."""
+        return context if self.most_tokens is None else min(context, self.most_tokens)
+
     def size(self, hidden: int) -> int:
         """Elements of a vector; hidden: those of a hidden state."""
         return self.dense[-1].outputs if self.dense else hidden
@@ -143,6 +147,12 @@ class Pooling:
         ids = tokenizer.encode(self.plain(before), add_special=True)
         ending = {tokenizer.piece_to_id(one) for one in tokenizer.specials}
         return len(ids) - len(ending.intersection(ids[-1:]))
+
+
+def context_tokens(described: Described, pooling: Pooling) -> int:
+    """The most tokens that a model follows: of one that writes no text, those of a text that it reads."""
+    most = described.context_length
+    return most if described.writes else pooling.limit(most)
 
 
 def read_pooling(files: Files, described: Described) -> Pooling:

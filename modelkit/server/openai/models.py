@@ -13,6 +13,7 @@ from typing import Any
 
 from modelkit.errors import ModelkitError
 from modelkit.pack.adapters.stored import read_stored
+from modelkit.pack.pooling import context_tokens, read_pooling
 from modelkit.packages import list_packages
 from modelkit.server.chosen import split_adapters
 from modelkit.server.faults import refused
@@ -125,8 +126,9 @@ def _adapted(model: Listed) -> list[Listed]:
 
 def _contexts(package: Package) -> tuple[int | None, int | None]:
     try:
-        trained = describe(read_json(package.files["config.json"], nonfinite=True)).context_length
+        described = describe(read_json(package.files["config.json"], nonfinite=True))
         wanted = recipe(package).parameters.resolved().num_ctx
+        most = context_tokens(described, read_pooling(package.files, described))
     except (ModelkitError, UnsupportedModel, KeyError):
         return None, None
-    return trained, min(wanted or trained, trained)
+    return described.context_length, min(wanted or most, most)

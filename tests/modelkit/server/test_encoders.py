@@ -27,6 +27,7 @@ SAID = "story makes embeddings and writes no text"
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store")
     write_encoder(folder / "model", "modernbert")
+    (folder / "model" / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')
     (folder / "Modelfile").write_text("FROM ./model\n")
     modelkit.create(folder / "Modelfile", name="story", home=folder / "home", quantize="q8")
     return folder / "home"
@@ -137,8 +138,22 @@ def test_the_rest_is_as_for_any_model(address: str) -> None:
     assert ids
     assert httpx.post(f"{address}/api/generate", json={"model": "story", "stream": False}).status_code == 200
     (shown,) = httpx.get(f"{address}/api/ps").json()["models"]
-    assert (shown["name"], shown["context_length"]) == ("story:latest", 66)
+    assert (shown["name"], shown["context_length"]) == ("story:latest", 40)
     assert httpx.get(f"{address}/props", params={"model": "story"}).status_code == 200
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_context_is_what_is_read_of_a_text(home: Path, loaded: bool) -> None:
+    """And not what the model's weights could follow: clients cut their texts by it."""
+    with served(StoredModels(Settings(home)), home) as url:
+        if loaded:
+            httpx.post(f"{url}/api/generate", json={"model": "story", "stream": False})
+        (listed,) = httpx.get(f"{url}/v1/models").json()["data"]
+        text = {"model": "story", "input": "rain " * 80}
+        refused = httpx.post(f"{url}/v1/embeddings", json=text).json()["error"]["message"]
+    assert listed["loaded"] is loaded
+    assert (listed["max_model_len"], listed["meta"]["n_ctx_train"]) == (40, 66)
+    assert "maximum context length is 40 tokens" in refused
 
 
 @pytest.fixture(scope="module")
