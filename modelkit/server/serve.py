@@ -61,12 +61,15 @@ def serve(wanted: ServeOptions, say: Callable[[str], None], wait: Wait) -> None:
     start, or a model that was named cannot be loaded; before it listens, where that is known without weights.
     """
     stored = StoredModels(wanted.settings, wanted.log.notes, max_waiting=wanted.limits.waiting, **wanted.load)
-    for name in (*wanted.names, *filter(None, [wanted.default_model])):
-        stored.require(name)
+    writes = {name: stored.require(name) for name in (*wanted.names, *filter(None, [wanted.default_model]))}
     listeners = listen(wanted.place)
+
+    def greet(address: str) -> None:
+        say("\n".join(_how(address, wanted, writes)))
+
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_serve(wanted, stored, listeners, say, wait))
+            runner.run(_serve(wanted, stored, listeners, greet, say, wait))
     finally:
         for one in listeners:
             one.close()
@@ -78,9 +81,11 @@ async def _serve(
     wanted: ServeOptions,
     stored: StoredModels,
     listeners: list[socket.socket],
+    greet: Callable[[str], None],
     say: Callable[[str], None],
     wait: Wait,
 ) -> None:
+    """greet: told the address, once it listens."""
     pool = Pool(
         stored,
         Capacity(
@@ -101,8 +106,7 @@ async def _serve(
         prompts=wanted.prompts,
     )
     address = address_of(listeners[0], wanted.place)
-    first_lines = "\n".join(_how(address, wanted))
-    server = Server(make_app(serving), serving, wanted.place, lambda: say(first_lines))
+    server = Server(make_app(serving), serving, wanted.place, lambda: greet(address))
     serving.state.loading = bool(wanted.names)
     preloading = asyncio.ensure_future(_preload(wanted.names, serving, say, wait))
     preloading.add_done_callback(
@@ -138,18 +142,20 @@ def _announce(home: Path, address: str, say: Callable[[str], None]) -> Path | No
         return None
 
 
-def _how(address: str, wanted: ServeOptions) -> Iterator[str]:
-    """Where it is, and how to try it."""
-    name = wanted.names[0] if wanted.names else "NAME"
+def _how(address: str, wanted: ServeOptions, writes: Mapping[str, bool]) -> Iterator[str]:
+    """Where it is, and how to try it. writes: of the names that were given, do they write text?"""
+    names = sorted(wanted.names or ["NAME"], key=lambda name: not writes.get(name, True))
+    path, said = "chat/completions", '"messages": [{"role": "user", "content": "Hello"}]'
+    if not writes.get(names[0], True):
+        path, said = "embeddings", '"input": "Hello"'
     unix = wanted.place.uds is not None
     to = f"--unix-socket {wanted.place.uds} http://localhost" if unix else address
     key = ' -H "Authorization: Bearer $MODELKIT_API_KEY"' if wanted.access.keys else ""
-    body = f'{{"model": "{name}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
     yield f"listening on {address}"
     if not unix:
         yield f"  a page to talk to it: {address}/"
     yield f"  OpenAI's clients: base_url={'http://localhost' if unix else address}/v1"
-    yield f"  a request: curl {to}/v1/chat/completions{key} -d '{body}'"
+    yield f'  a request: curl {to}/v1/{path}{key} -d \'{{"model": "{names[0]}", {said}}}\''
 
 
 def room_here() -> int:

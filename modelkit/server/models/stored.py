@@ -17,6 +17,7 @@ from modelkit.settings import Settings
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from modelkit.verbs import load
+from runtime.models import describe
 from runtime.records import dataclass
 
 
@@ -74,9 +75,11 @@ class StoredModels:
         digest = self._digests().get(wanted)
         return FoundModel(wanted.short, digest or str(self._store.digest(wanted)))
 
-    def require(self, name: str) -> None:
+    def require(self, name: str) -> bool:
         """A package of that name can be opened: all is looked at but the numbers in its weights. Raises
         InvalidName, saying so of a path, ModelNotFound, and what `load` would raise for a damaged one.
+
+        Returns whether it writes text.
         """
         if looks_like_path(name):
             raise InvalidName(
@@ -87,8 +90,8 @@ class StoredModels:
             package = self._store.resolve(name)
         except ModelNotFound as error:
             raise ModelNotFound(error.message, hint=what_to_do(name, error)) from error
-        with translated(), open_model(str(package.name), self._settings, outlines=True):
-            pass
+        with translated(), open_model(str(package.name), self._settings, outlines=True) as opened:
+            return describe(opened.inventory.config).writes
 
     def load(self, found: FoundModel, listener: LoadListener) -> Model:
         self._store.digest(found.name)  # a name that has gone meanwhile is not looked for elsewhere

@@ -23,7 +23,11 @@ from modelkit.cli.pull import fetched
 from modelkit.cli.serve import without_libraries
 from modelkit.server.models.pool import Pool
 from modelkit.server.models.stored import StoredModels
-from modelkit.server.serve import _preload  # pyright: ignore[reportPrivateUsage]
+from modelkit.server.serve import (
+    ServeOptions,
+    _how,  # pyright: ignore[reportPrivateUsage]
+    _preload,  # pyright: ignore[reportPrivateUsage]
+)
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from modelkit.store.store import Store
@@ -238,6 +242,25 @@ def test_a_model_that_is_loaded_shows_a_sign_of_life(stored: Path, monkeypatch: 
     asyncio.run(preload())
     assert shown == ["loading tiny", "over"]
     assert said[0].startswith("tiny is loaded, in ")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((), ("/v1/chat/completions", "NAME", "messages")),
+        (("story",), ("/v1/chat/completions", "story", "messages")),
+        (("vectors", "story"), ("/v1/chat/completions", "story", "messages")),
+        (("vectors",), ("/v1/embeddings", "vectors", "input")),
+    ],
+)
+def test_the_request_to_try_is_one_that_is_answered(
+    names: tuple[str, ...], expected: tuple[str, str, str]
+) -> None:
+    wanted = ServeOptions(Settings(Path("home")), names)
+    *_, line = _how("http://127.0.0.1:11434", wanted, {"story": True, "vectors": False})
+    path, _, body = line.partition(" -d ")
+    asked = json.loads(body.strip("'"))
+    assert (path.rpartition(":11434")[2], asked["model"], list(asked)[1]) == expected
 
 
 def test_the_libraries_are_an_extra() -> None:
