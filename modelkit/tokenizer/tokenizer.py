@@ -49,9 +49,10 @@ class Tokenizer:
         """`clean_up_tokenization_spaces` of its files; None: they do not say. Nothing is cleaned here."""
         self.bos_id = self._id_of(specials.bos)
         self.eos_id = self._id_of(specials.eos)
-        own = native.num_special_tokens_to_add(False) > 0
+        own = native.num_special_tokens_to_add(False)
         self._before = [self.bos_id] if add_bos and not own and self.bos_id is not None else []
         self._after = [self.eos_id] if add_eos and not own and self.eos_id is not None else []
+        self._frame_tokens = own + len(self._before) + len(self._after)
 
     def _id_of(self, text: str | None) -> int | None:
         return None if text is None else self.piece_to_id(text)
@@ -67,10 +68,6 @@ class Tokenizer:
         made by a chat template already has its frame: encode it without.
         Raises RequestError for a text too long or with half a surrogate pair.
         """
-        if len(text) > MOST_CHARS:
-            raise RequestError(f"the text has {len(text):,} characters; at most {MOST_CHARS:,} are taken")
-        if not text.isascii():
-            _check_surrogates(text)
         encoding = self._encoded(text, add_special=add_special)
         return [*self._before, *encoding.ids, *self._after] if add_special else encoding.ids
 
@@ -78,6 +75,10 @@ class Tokenizer:
         """Of a long text as of several: only then the library lets go of the interpreter's lock, which all
         streams of a server and its engine wait for.
         """
+        if len(text) > MOST_CHARS:
+            raise RequestError(f"the text has {len(text):,} characters; at most {MOST_CHARS:,} are taken")
+        if not text.isascii():
+            _check_surrogates(text)
 
         def encode() -> "tokenizers.Encoding":
             if len(text) < _LONG:
@@ -96,15 +97,13 @@ class Tokenizer:
         at its end or, where the files say so, its beginning (`truncation_side`). The frame (a BOS, an end
         token) stays whole. Raises RequestError where nothing fits in.
         """
-        ids = self.encode(text, add_special=True)
-        if len(ids) <= most:
-            return ids, 0
         native = self._encoded(text, add_special=False)
-        room = most - (len(ids) - len(native.ids))
-        if room < 1:
-            raise RequestError(f"{most:,} tokens have no room for a text beside the tokens that frame it")
-        dropped = len(native.ids) - room
-        native.truncate(room, direction=self._cut_side)
+        room = most - self._frame_tokens
+        dropped = max(len(native.ids) - room, 0)
+        if dropped:
+            if room < 1:
+                raise RequestError(f"{most:,} tokens have no room for a text beside the tokens that frame it")
+            native.truncate(room, direction=self._cut_side)
         framed = guarded("encoding a text", lambda: self._native.post_process(native, None, True))
         return [*self._before, *framed.ids, *self._after], dropped
 

@@ -354,6 +354,28 @@ def test_a_long_text_is_read_and_written_as_a_short_one(shared_data: Path):
         assert len(ids) - dropped <= len(framed)
 
 
+@pytest.mark.parametrize(
+    ("parts", "flags"),
+    [({"post_processor": template()}, {}), ({}, {"add_bos_token": True, "add_eos_token": True}), ({}, {})],
+    ids=["a post-processor", "flags", "no frame"],
+)
+def test_a_text_that_is_cut_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: Any, flags: Any
+) -> None:
+    """And framed as a whole one is."""
+    tokenizer: Any = load(tmp_path, tokenizer=byte_level(**parts), tokenizer_config={**CONFIG, **flags})
+    text, read, encoded = "cdcdcd", list[str](), tokenizer._encoded
+    whole, bare = (tokenizer.encode(text, add_special=special) for special in (True, False))
+    before = whole.index(bare[0])
+    behind = len(whole) - len(bare) - before
+    monkeypatch.setattr(tokenizer, "_encoded", lambda text, **how: read.append(text) or encoded(text, **how))
+    for kept in range(1, len(bare) + 1):
+        framed = [*whole[:before], *bare[:kept], *whole[len(whole) - behind :]]
+        assert tokenizer.encode_within(text, len(framed)) == (framed, len(bare) - kept)
+    assert tokenizer.encode_within(text, 99) == (whole, 0)
+    assert len(read) == len(bare) + 1
+
+
 @pytest.fixture
 def switch_only_when_released() -> Iterator[None]:
     """No thread is made to give up the interpreter's lock: another one runs where it is let go."""
