@@ -6,7 +6,8 @@ waits for them, or (`follow`) to a function that is called where the loop is tol
 Invariants:
 - Whoever leaves cancels: one watcher per request waits for the client to go, and cancels the rows, or the
   wait for the model. `GenerationStream.cancel` only sets a flag; the engine ends the rows within a step.
-- The lease is given back when the rows have ended, however that came.
+- The lease is given back when the rows have ended and all of them was taken, however that came. The turn is
+  given back once they have ended: who reads slowly keeps nobody else waiting.
 """
 
 import asyncio
@@ -86,6 +87,7 @@ class Underway:
             return
         while True:
             if not goes_on:
+                self._end_turn()
                 await ready()
             if self._rows.ended:
                 break
@@ -106,6 +108,7 @@ class Underway:
         take, turn = self._take, self._turn
         if take is None or turn is None:
             self._news.set()
+            self._end_turn()
         elif not turn.done():
             try:
                 step = self._rows.take()
@@ -117,6 +120,11 @@ class Underway:
             else:
                 if self._rows.ended or not goes_on:
                     turn.set_result(goes_on)
+
+    def _end_turn(self) -> None:
+        """Where the engine is done with all rows, others may have their places."""
+        if all(row.source.complete for row in self.started.streams):
+            self._lease.end_turn()
 
     @property
     def started(self) -> Started:
@@ -163,7 +171,7 @@ class Underway:
             asked = self._ask
             name, adapters = split_adapters(asked.model)
             lent = self.serving.pool.acquire(name, asked.keep_alive, priority=self._priority)
-            lease = await self._held.enter_async_context(lent)
+            lease = self._lease = await self._held.enter_async_context(lent)
             note_lease(self.trace, asked.model, lease)
             self._started = await self._start(lease, choosing(lease.model, adapters))
             self._rows = Rows(self._started.streams)

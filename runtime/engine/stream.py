@@ -115,6 +115,11 @@ class Stream:
         return not self._events.empty()
 
     @property
+    def complete(self) -> bool:
+        """Has the engine put the end, whether it was read or not? From any thread."""
+        return self._last is not None
+
+    @property
     def cancelled(self) -> bool:
         """The caller has left, or cannot be told of more. The engine looks before each step."""
         return self._cancelled or self._deaf

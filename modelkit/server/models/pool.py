@@ -23,6 +23,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 from modelkit.durations import FOR_EVER
 from modelkit.errors import ModelClosed, ModelkitError, ModelNotFound
@@ -48,6 +49,8 @@ class Lease:
     """The package that it is, whatever the name stands for meanwhile."""
     queued_s: float = 0.0
     """How long whoever holds it has waited for a turn after that."""
+    end_turn: Callable[[], None] = lambda: None
+    """Give the turn back before the lease: nothing runs any more, though not all of it has been sent."""
 
 
 class Pool:
@@ -100,7 +103,8 @@ class Pool:
                     await ticket.turn()
                 queued_s = self._clock() - loaded_s
                 found = standing.found
-                yield Lease(model, loaded_s - began_s, found.name, found.digest, queued_s)
+                lease = Lease(model, loaded_s - began_s, found.name, found.digest, queued_s)
+                yield lease if ticket is None else replace(lease, end_turn=ticket.give_back)
             finally:
                 if ticket is not None:
                     ticket.give_back()

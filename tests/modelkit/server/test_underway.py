@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,20 @@ def test_answers_begin_while_long_prompts_become_tokens(
             assert until(lambda: len(ended) == 2)
             assert post(here).status_code == 200
             assert not began.acquire(timeout=0.1)
+
+
+def test_who_reads_slowly_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Their answers are made; what waits is to be sent."""
+    settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path)})
+    with modelkit.load(write_model(tmp_path / "model"), home=tmp_path, num_parallel=1) as model:
+        serving = Serving(Pool(lambda _: model), settings, LIMITS, log=Quiet())
+        body = {"model": "tiny", "prompt": "x", "tokens": 30, "stream": "sse", "pad": 10**6, "rows": 8}
+        with running(serving) as here, ExitStack() as clients:
+            for _ in range(6):  # one more than may have a turn
+                client = clients.enter_context(connect(here.port))
+                client.sendall(raw_request("/test/answer", json.dumps(body).encode()))
+            assert post(here).status_code == 200
+            assert len(serving.state.underway) == 6
 
 
 def test_draining(
