@@ -44,6 +44,8 @@ from runtime.records import dataclass
 
 # A slow disk must not make pages pile up in memory: beyond this, they are not written.
 QUEUED_BYTES = 1 << 29
+REST_S = 60.0
+"""After the disk has failed nothing is written for so long."""
 OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # what keeps us from opening any file, whatever is in it
 
 
@@ -111,7 +113,8 @@ class DiskPages:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._queued: dict[Path, int] = {}
         self._lock = threading.Lock()
-        self._blind = False
+        self._blind = self._failing = False
+        self._rests_until_s = 0.0
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._writer = threading.Thread(target=self._write, name="modelkit-pages", daemon=True)
         self._writer.start()
@@ -226,34 +229,40 @@ class DiskPages:
             del reading  # its pages, while the next is waited for
 
     def _write(self) -> None:
-        """The writer's thread. A disk that fails once is not bothered again."""
-        failed = False
+        """The writer's thread."""
         with suppress(OSError):
             trim_pages(self._folder.path, self._folder.limit_bytes)
         while (job := self._jobs.get()) is not None:
-            if not failed:
-                try:
-                    self._put(job)
-                except Exception as error:  # noqa: BLE001 -- without a writer pages would pile up in memory
-                    failed = not isinstance(error, OSError) or error.errno not in OURS
-                    if failed:
-                        self._give_up(error)
+            if time.monotonic() >= self._rests_until_s:
+                self._try(job)
             with self._lock:
                 self._queued.pop(job.path, None)
             del job  # its page, which the store may have dropped, while the next is waited for
 
-    def _give_up(self, error: Exception) -> None:
-        reason = getattr(error, "strerror", None) or str(error)
-        unforeseen = None if isinstance(error, OSError) else error
-        _warn("prefixes are no longer written to %s: %s", self._folder.path, reason, exc_info=unforeseen)
+    def _try(self, job: "_Job") -> None:
+        """A disk that fails is tried again later: it may be full for a moment, or away. What comes in between
+        is not written, or pages would pile up in memory.
+        """
+        try:
+            self._put(job)
+            self._failing = False
+        except IsADirectoryError:
+            _warn("%s is not written: a folder has its name", job.path)
+        except Exception as error:  # noqa: BLE001 -- the next page may be written
+            if isinstance(error, OSError) and error.errno in OURS:
+                return
+            if not self._failing:
+                reason = getattr(error, "strerror", None) or str(error)
+                unforeseen = None if isinstance(error, OSError) else error
+                message = "prefixes are not written to %s for now: %s"
+                _warn(message, self._folder.path, reason, exc_info=unforeseen)
+            self._failing, self._rests_until_s = True, time.monotonic() + REST_S
 
     def _put(self, job: "_Job") -> None:
         try:
             write_page(job.path, job.tensors, job.before, job.kept)
-        except FileNotFoundError:
-            if not self._folder.path.is_dir():
-                raise
-            # Somebody cleared the folder, and what was being written with it.
+        except FileNotFoundError:  # somebody cleared the folder, with what was being written, or removed it
+            self._folder.path.mkdir(mode=0o700, exist_ok=True)
         trim_pages(self._folder.path, self._folder.limit_bytes)
 
     def _read(self, chain: list[PageName], keys: Sequence[Hashable]) -> Iterator[Stored]:

@@ -140,7 +140,7 @@ def test_a_full_disk_is_a_note(modelkit: Run, created: Create, monkeypatch: pyte
     monkeypatch.setattr("runtime.cache.disk_pages.write_page", full)
     result = modelkit("run", "story", LONG, *ASK)
     assert result.exit_code == 0
-    assert result.stderr.count("note: prefixes are no longer written to ") == 1
+    assert result.stderr.count("note: prefixes are not written to ") == 1
     assert "No space left on device" in result.stderr
 
 

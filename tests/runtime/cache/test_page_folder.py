@@ -1,5 +1,6 @@
 """A folder of pages over time: limits, queues, failing disks and other processes."""
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -119,16 +120,58 @@ def test_what_a_killed_writer_left_is_no_page_and_is_cleared(tmp_path: Path) -> 
     assert clear_pages(tmp_path) > 0
 
 
-def test_a_disk_that_fails_costs_pages_and_nothing_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_disk_that_fails_is_tried_again_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "pages"
-    disk = opened(folder)
-    folder.rmdir()
+    """It may be full for a moment, and a server runs for months."""
+    tried, real = list[int](), write_page
+
+    def write(path: Path, *rest: Any) -> None:
+        tried.append(len(tried))
+        if len(tried) <= 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, *rest)
+
+    monkeypatch.setattr("runtime.cache.disk_pages.write_page", write)
+    disk, (first, second) = opened(tmp_path), pages(10, 25)
+    disk.save(KEYS[:25], [first, second])  # the second comes too soon
+    disk.close()
+    assert len(tried) == 1
+    monkeypatch.setattr("runtime.cache.disk_pages.REST_S", 0.0)
+    disk = opened(tmp_path)
+    disk.save(KEYS[:25], [first, second])
+    disk.close()
+    assert len(tried) == 3
+    assert [file.stop for file in list_pages(tmp_path)] == [25]
+    assert [one.message.partition(": ")[2] for one in caplog.records] == ["No space left on device"] * 2
+
+
+def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = opened(tmp_path / "home" / "pages")
+    (tmp_path / "home" / "pages").rmdir()
     disk.save(KEYS[:25], pages(10, 25))
     disk.close()
-    assert len(caplog.records) == 1
-    assert "no longer written" in caplog.text
+    assert [file.stop for file in list_pages(tmp_path / "home" / "pages")] == [25]
+    assert (tmp_path / "home" / "pages").stat().st_mode & 0o777 == 0o700
+    assert caplog.text == ""
+    disk = opened(tmp_path / "gone" / "pages")  # but not where a disk was taken away
+    (tmp_path / "gone").rename(tmp_path / "taken")
+    disk.save(KEYS[:25], pages(10, 25))
+    disk.close()
+    assert not (tmp_path / "gone").exists()
+    assert "not written" in caplog.text
+
+
+def test_a_folder_in_place_of_a_page_costs_that_page_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = one_file(tmp_path)
+    path.unlink()
+    path.mkdir()
+    saved(tmp_path, KEYS[:25], pages(10, 25)).close()
+    assert [file.stop for file in list_pages(tmp_path)] == [25]
+    assert path.is_dir()
+    assert f"{path} is not written: a folder has its name" in caplog.text
 
 
 def test_a_writer_that_fails_otherwise_goes_on_and_says_so_once(
@@ -139,7 +182,7 @@ def test_a_writer_that_fails_otherwise_goes_on_and_says_so_once(
     disk.save(KEYS[:25], pages(10, 25))
     disk.close()
     assert len(caplog.records) == 1
-    assert "no longer written" in caplog.text
+    assert "not written" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 
