@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import field
-from itertools import takewhile
 from pathlib import Path
 
 import mlx.core as mx
@@ -75,7 +74,7 @@ class _Job:
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """Pages of a sequence, as they are read from the disk."""
+    """Pages of a sequence that are found on the disk, and come as they are read."""
 
     keys: Sequence[Hashable]
     files: list[PageName]
@@ -83,6 +82,8 @@ class Reading:
     """Called on the thread that reads, when no more will come."""
     pages: list[Stored] = field(default_factory=list[Stored])
     """As many of them as are sound, from the first on."""
+    wanted: bool = True
+    """Does anybody wait for them? If not, no more of them are read."""
     over: bool = False
     """Will no more come?"""
 
@@ -122,26 +123,26 @@ class DiskPages:
         self._reader: threading.Thread | None = None
         self._closing = False
 
-    def fetch(
+    def find(
         self, keys: Sequence[Hashable], *, above: int, limit_bytes: int, told: Callable[[], object]
     ) -> Reading | None:
-        """Begin to read the pages that lead from `above` to the deepest stop in (above, len(keys)), in order;
+        """The pages that lead from `above` to the deepest stop in (above, len(keys)), in order, to be read;
         None where there are none.
 
         limit_bytes: of all of them together. told: as in Reading.
         """
         files = self._leading(keys, above, limit_bytes)
-        if not files:
-            return None
-        reading = Reading(keys, files, told)
+        return Reading(keys, files, told) if files else None
+
+    def begin(self, reading: Reading) -> None:
+        """Read these pages, once those that were asked for before have been."""
         if self._reader is None:
             self._reader = threading.Thread(target=self._fetch, name="modelkit-pages-read", daemon=True)
             self._reader.start()
         self._wanted.put(reading)
-        return reading
 
     def _leading(self, keys: Sequence[Hashable], above: int, limit_bytes: int) -> list[PageName]:
-        """The files of what `fetch` is asked for."""
+        """The files of what `find` is asked for."""
         files = {(file.stop, file.key): file for file in self._files() or () if file.stop < len(keys)}
         if all(stop <= above for stop, _ in files):
             return []
@@ -221,7 +222,10 @@ class DiskPages:
         while (reading := self._wanted.get()) is not None:
             try:
                 pages = self._read(reading.files, reading.keys)
-                reading.pages += takewhile(lambda _: not self._closing, pages)
+                for page in pages:
+                    reading.pages.append(page)
+                    if self._closing or not reading.wanted:
+                        break
             except Exception as error:  # noqa: BLE001 -- a row waits for it, and can do without
                 _warn("prefixes in %s cannot be read: %s", self._folder.path, error, exc_info=error)
             reading.over = True

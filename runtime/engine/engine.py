@@ -59,7 +59,7 @@ class Engine:
 
         def made() -> Loop:
             room = furnish(load(), options, drafters, learned, adapters, crew)
-            return Loop(room, options, self._queue, self._bell, self._wake)
+            return Loop(room, options, self._queue, self._bell, self._thread.nudge)
 
         try:
             loop = self._thread.call(made)
@@ -82,7 +82,7 @@ class Engine:
         """
         request.check(self._vocab_size, self._options.context_length, reads=self._reads)
         self.adapters.check(request.adapters)
-        stream = Stream(self._bell, wake)
+        stream = Stream(self._bell, wake, self._thread.nudge)
         row = Row(request, stream, self.adapters.space(request.adapters))
         try:
             self._queue.enter(row)
@@ -176,11 +176,6 @@ class Engine:
                 self._closed = True
                 self._loop.close()
                 del self.model  # whoever still holds the engine keeps no weights alive
-
-    def _wake(self) -> None:
-        """Let the thread look for work, if it still runs."""
-        with suppress(ThreadEnded):
-            self._thread.post(lambda: None, lambda _error: None)
 
     def _ended(self, reason: BaseException | None) -> None:
         if not self._loop.end_all(reason):

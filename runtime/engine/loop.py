@@ -16,6 +16,7 @@ from runtime.cache.prefix import Entry
 from runtime.cache.shift import Shift
 from runtime.engine.activity import Activity
 from runtime.engine.bell import Bell
+from runtime.engine.fetching import Fetch, Fetches
 from runtime.engine.options import Options
 from runtime.engine.pace import Pace
 from runtime.engine.request import Request
@@ -49,6 +50,7 @@ class Loop:
         self._steps = Steps(room, self._release, bell)
         self._decoding = room.places.decoding
         self._budget_tokens = budget(options.budget_tokens, room.parts)
+        self._fetches = Fetches(self._fetch)
         self._pace = Pace(steady=ops.table.steady)
         self._shares = Shares(room.memory.budget, options.prefix_bytes, self._keep)
 
@@ -127,8 +129,7 @@ class Loop:
             row.done = True
             row.stream.put(error)
         for row in [row for row in self._waiting if row.done]:
-            self._waiting.remove(row)
-            self._queue.leave(row)
+            self._leave(row)
         self._blocked = False
         self._steps.reset()
         self._places.reset()
@@ -162,7 +163,7 @@ class Loop:
         self._sources.close()
         self._adapters.let_go()
         del self.room, self._memory, self._desk, self._prefixes, self._sources
-        del self._places, self._decoding, self._steps
+        del self._places, self._decoding, self._steps, self._fetches
 
     def tell_all(self, error: Exception) -> None:
         """End every stream with this error. For any thread, when the engine's is known to be stuck."""
@@ -173,12 +174,14 @@ class Loop:
 
     def _next(self) -> bool:
         self._drop_cancelled()
-        self._store_fetched()
         self._make_room()
         self._restore()
+        self._fetches.go_on(free=self._places.free > 0 and not self._blocked)
         next_row = self._next_row()
         paced = self._pace.beside if self._decoding else self._pace.alone
         work = decide(self._load(next_row), self._budget_tokens, paced)
+        if not work.admit:
+            self._fetches.store()  # whom it was read for has no place yet
         if work.idle:
             self._threads.rest()
             self._places.rest(borrowed=self._shares.borrowed)
@@ -222,7 +225,7 @@ class Loop:
         reading = self._places.prefilling
         if reading is not None and self._places.passed is not None:
             return None
-        ready = (row for row in self._waiting if row.fetch is None)
+        ready = (row for row in self._waiting if not self._fetches.waits(row))
         return next((row for row in ready if reading is None or self._passes(row, reading)), None)
 
     def _passes(self, row: Row, reading: Row) -> bool:
@@ -248,42 +251,36 @@ class Loop:
             passing=reading is not None and next_row is not None,
         )
 
-    def _fetches(self, row: Row) -> bool:
-        """Does this waiting row wait for what the disk knows of it? That is asked once."""
-        if not row.fetched:
-            row.fetched = True
-            live = enumerate(self._places.rows)
-            row.fetch = self._prefixes.fetch(row, live, self._wake) or self._sources.fetch(row, self._wake)
-        return row.fetch is not None
+    def _fetch(self, row: Row) -> Fetch | None:
+        """What the disk alone knows of this waiting row."""
+        live = enumerate(self._places.rows)
+        return self._prefixes.fetch(row, live, self._wake) or self._sources.fetch(row, self._wake)
 
-    def _store_fetched(self) -> None:
-        """Keep what has come from the disk for rows that wait, which need wait for it no more."""
-        for row in self._waiting:
-            if row.fetch is not None and row.fetch.over:
-                fetch, row.fetch, row.known = row.fetch, None, None
-                fetch.store()
+    def _leave(self, row: Row) -> None:
+        """It waits no more."""
+        self._waiting.remove(row)
+        self._queue.leave(row)
+        self._fetches.leave(row)
 
     def _admit(self, row: Row) -> None:
         """Open a place for a waiting row, once all is there that it begins with."""
         try:
             self._adapters.bring(row.request.adapters)
         except RuntimeFault as error:
-            self._waiting.remove(row)
-            self._queue.leave(row)
+            self._leave(row)
             row.stream.put(error)
             return
         if row.shift is None:
             row.shift = self._shift(row.request)
         if row.request.max_tokens > 0:
-            if self._fetches(row):
+            if not self._fetches.bring(row):
                 return
             try:
                 self._places.open(row)
             except CacheFull as error:
                 self._wait_for_room(row, error)
                 return
-        self._waiting.remove(row)
-        self._queue.leave(row)
+        self._leave(row)
         if not row.admitted_s:
             row.admitted_s, row.cached = time.monotonic(), row.length
         row.tell_progress()
@@ -301,8 +298,7 @@ class Loop:
         if not self._blocked and self._shares.borrow(error):
             return
         if not self._blocked:
-            self._waiting.remove(row)
-            self._queue.leave(row)
+            self._leave(row)
             row.stream.put(error)
 
     def _step_aside(self, error: CacheFull) -> None:
@@ -372,8 +368,7 @@ class Loop:
 
     def _drop_cancelled(self) -> None:
         for row in [row for row in self._waiting if row.cancelled]:
-            self._waiting.remove(row)
-            self._queue.leave(row)
+            self._leave(row)
             row.end("cancelled")
         for row in [row for row in self._places.rows if row.cancelled]:
             row.end("cancelled")

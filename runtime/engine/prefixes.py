@@ -119,15 +119,15 @@ class Prefixes:
         return self._keys(row, row.ids)
 
     def fetch(self, row: Row, live: Iterable[Placed], told: Callable[[], object]) -> Fetch | None:
-        """Begin to read what the disk alone knows of a row that waits; None where that is nothing. live: as
-        in `begin`. told: as in Reading.
+        """What the disk alone knows of a row that waits, to be read; None where that is nothing. live: as in
+        `begin`. told: as in Reading.
         """
         if self._disk is None or self._sharing is None:
             return None
         keys, store = self._begun(row), self._sharing.store
         known = max(store.lookup(keys).offset, self._nearest(keys, live)[1])
-        reading = self._disk.fetch(keys, above=known, limit_bytes=store.limit_bytes, told=told)
-        return None if reading is None else Fetch(self._sharing, reading)
+        reading = self._disk.find(keys, above=known, limit_bytes=store.limit_bytes, told=told)
+        return None if reading is None else Fetch(self._sharing, self._disk, reading)
 
     def begin(self, place: int, row: Row, live: Iterable[Placed]) -> Restoring | None:
         """The row begins where its ids are known from; what is known is still to be copied to its place.

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import field
 
 from runtime.cache.shift import Shift
-from runtime.engine.fetching import Fetch
 from runtime.engine.request import Delta, Drafts, Finish, PromptProgress, Reason, Request, TokenLogprob, Usage
 from runtime.engine.stream import Stream
 from runtime.records import dataclass
@@ -34,10 +33,8 @@ class Row:
     """How many of `ids` layer memory holds, from the first on."""
     known: int | None = None
     """Of its tokens so many were kept when it was asked last while it waited; None: it was not."""
-    fetch: Fetch | None = None
-    """What the disk knows of it, while that is read."""
-    fetched: bool = False
-    """Was the disk asked since it began to wait?"""
+    asked: int = 0
+    """So often the disk was asked for it since it began to wait."""
     since: int = 0
     """`length` when it got its place, plus the tokens of rows that have passed it since."""
     room: int | None = None
@@ -127,7 +124,7 @@ class Row:
         """It has lost its place in memory. If forgotten tokens had left a trace there, it has to read them
         again and forget them again.
         """
-        self.length, self.known, self.fetched = 0, None, False
+        self.length, self.known, self.asked = 0, None, 0
         if self.shift is not None and self.shift.turns:
             self.ids[self.shift.keep : self.shift.keep] = self.dropped
             self.dropped.clear()

@@ -55,7 +55,7 @@ class Sources:
         self._token_bytes = sum(bytes_per_token(spec, model.dtype.size) for spec in its)
 
     def fetch(self, row: Row, told: Callable[[], object]) -> Fetch | None:
-        """Begin to read what the disk alone knows of the prompt of a row that waits; None where that is
+        """What the disk alone knows of the prompt of a row that waits, to be read; None where that is
         nothing. told: as in Reading.
         """
         if self._disk is None or self._kept is None:
@@ -64,8 +64,8 @@ class Sources:
         if self._kept.find(keys) is not None:
             return None
         limit_bytes = self._kept.store.limit_bytes
-        reading = self._disk.fetch((*keys, END), above=0, limit_bytes=limit_bytes, told=told)
-        return None if reading is None else Fetch(self._kept, reading)
+        reading = self._disk.find((*keys, END), above=0, limit_bytes=limit_bytes, told=told)
+        return None if reading is None else Fetch(self._kept, self._disk, reading)
 
     def bring(self, row: Row, step: Step) -> None:
         """Give the row, which this step begins, what the encoder makes of its prompt. CacheFull before

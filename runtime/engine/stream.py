@@ -11,8 +11,8 @@ One thread reads, and any thread may leave at any moment: a timer, a stop button
 Invariants:
 - The last event never leaves the queue: whoever takes it puts it back. So any number of threads can wait for
   it, and none misses it, however late it comes.
-- `cancel` sets a flag and takes no lock. The garbage collector may call it anywhere, on the engine's own
-  thread too, and in the middle of `put`; waiting there would never end.
+- `cancel` sets a flag, nudges the engine and takes no lock. The garbage collector may call it anywhere, on
+  the engine's own thread too, and in the middle of `put`; waiting there would never end.
 - What `read` has given is a beginning of what the engine made, without gaps: from the moment that somebody
   left, all that is still queued is dropped, whichever thread finds it. An interrupt (Ctrl-C) may strike with
   an event in hand, so a wait that is interrupted leaves the stream, too.
@@ -21,7 +21,7 @@ Invariants:
 import os
 import queue
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -40,11 +40,18 @@ class Stream:
     stops within one step. A failure of the engine is raised to the reader.
 
     bell: what the engine rings when readers may have what steps brought. wake: called then if there is
-    something new to take.
+    something new to take. left: called when somebody leaves, wherever that is (see above): an engine that
+    waits, for a disk say, would not look.
     """
 
-    def __init__(self, bell: Bell | None = None, wake: Wake | None = None) -> None:
+    def __init__(
+        self,
+        bell: Bell | None = None,
+        wake: Wake | None = None,
+        left: Callable[[], object] = lambda: None,
+    ) -> None:
         self.wake = wake
+        self._left = left
         self.progress: PromptProgress | None = None
         """How far the prompt has been read; None while the request waits for a place. The engine sets it, any
         thread may look.
@@ -175,8 +182,9 @@ class Stream:
 
     def cancel(self) -> None:
         """Want no more. Returns at once."""
-        if not self._ended:
+        if not self._ended and not self._cancelled:
             self._cancelled = True
+            self._left()
 
     def close(self) -> Finish:
         """Cancel if still running, and wait until the engine has let go of the row. Not from the engine's

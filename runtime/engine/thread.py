@@ -57,6 +57,7 @@ class MlxThread:
         # it would leave its lock taken for ever. A handler of signals may post in the middle of a post.
         self._lock = threading.RLock()
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._nudged = False
         self._closing = False
         self._over = False
         self._reason: BaseException | None = None
@@ -111,6 +112,15 @@ class MlxThread:
         if isinstance(found, BaseException):
             raise found
         return found[0]
+
+    def nudge(self) -> None:
+        """Let it look for work. Takes no lock and raises nothing: for any thread, in the middle of anything.
+
+        Where it does not run any more, it does nothing.
+        """
+        if not self.elsewhere:
+            self._nudged = True
+            self._wake.put(None)
 
     @property
     def alive(self) -> bool:
@@ -179,8 +189,9 @@ class MlxThread:
     def _serve(self) -> None:
         busy = False
         while True:
-            while not (self._inbox or busy or self._closing):
+            while not (self._inbox or busy or self._nudged or self._closing):
                 self._wake.get()
+            self._nudged = False
             if self._closing and not self._inbox:
                 return
             for _ in range(len(self._inbox)):

@@ -67,9 +67,10 @@ def saved(folder: Path, keys: Sequence[int], stored: Sequence[Stored], **more: o
 
 def found(disk: DiskPages, keys: Sequence[int], above: int = 0, limit_bytes: int = 1 << 30) -> list[Stored]:
     told = threading.Event()
-    reading = disk.fetch(keys, above=above, limit_bytes=limit_bytes, told=told.set)
+    reading = disk.find(keys, above=above, limit_bytes=limit_bytes, told=told.set)
     if reading is None:
         return []
+    disk.begin(reading)
     assert told.wait(60)
     return [replace(stored, page=typed(stored.page)) for stored in reading.pages]
 

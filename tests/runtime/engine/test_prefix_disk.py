@@ -15,7 +15,7 @@ from runtime.cache.page_files import Tensor, read_page
 from runtime.cache.page_folder import PrefixFolder, clear_pages, list_pages
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
-from tests.support.engines import GREEDY, finished, start
+from tests.support.engines import GREEDY, finished, prompt, run, start
 
 KINDS = ["llama", "llama4_text", "qwen3_5", "recurrent_gemma", "gemma4_text"]
 SYSTEM, USER, OTHER = tuple(range(20, 50)), tuple(range(60, 72)), tuple(range(80, 95))
@@ -121,6 +121,57 @@ def test_others_are_served_while_a_page_is_read(
     assert waits.finish is not None
     assert waits.finish.usage.cached_tokens == len(SYSTEM + USER)
     engine.close()
+
+
+def reading(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The pages that are read from now on, as they are."""
+    read: list[Path] = []
+    monkeypatch.setattr(disk_pages, "read_page", lambda path: (read.append(path), read_page(path))[1])
+    return read
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3_5"])
+def test_what_is_read_for_one_of_many_is_there_when_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Though memory has not the room of two of them, and though many begin alike."""
+    asked = [prompt(number, 60) for number in range(3)]
+    first = begin(tmp_path, kind)
+    wanted = [ask(first, ids, (56,))[0] for ids in asked]
+    kept_bytes = first.activity.prefix_bytes // 2
+    first.close()
+    kept = PrefixFolder(tmp_path / "pages", "sha256:aa", 1 << 30)
+    read = reading(monkeypatch)
+    for rows, limit, requests, pages in ((1, kept_bytes, asked, 3), (3, 1 << 30, asked[:1] * 4, 1)):
+        read.clear()
+        engine = start(tmp_path / "model", kind, max_rows=rows, prefix_bytes=limit, prefix_folder=kept)
+        texts, finishes = run(engine, [Request(ids, 10, GREEDY, marks=(56,)) for ids in requests])
+        assert [tuple(text) for text in texts] == [wanted[asked.index(ids)] for ids in requests]
+        assert min(finish.usage.cached_tokens for finish in finishes) >= 56
+        assert len(read) == len({*read}) == pages
+        engine.close()
+
+
+def test_who_leaves_while_a_page_is_read_waits_for_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = (*SYSTEM, *USER, *ASK)
+    engine = begin(tmp_path, "qwen3_5")
+    ask(engine, ids, MARKS)
+    engine.close()
+    read = reading(monkeypatch)
+    engine = begin(tmp_path, "qwen3_5")
+    with slow_disk(monkeypatch) as (asked, go):
+        left = engine.submit(Request(ids, 10, GREEDY, marks=MARKS))
+        assert asked.wait(60)
+        closing = threading.Thread(target=left.close)
+        closing.start()
+        closing.join(30)  # and nothing else is there that would wake the engine
+        assert not closing.is_alive()
+        go.set()
+    assert ask(engine, (*SYSTEM, *OTHER))[1] == len(SYSTEM)  # the disk reads for the next one now
+    engine.close()
+    assert not any(f"-{MARKS[1]}-" in path.name for path in read)  # nobody wanted more of it
 
 
 def test_an_engine_is_closed_while_a_page_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
