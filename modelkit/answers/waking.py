@@ -1,6 +1,6 @@
 """Telling the readers of an event loop what steps of the engine brought: one call for all of them.
 
-    the engine's thread   `Bell.ring` calls the one `wake` of all streams that this loop reads
+    the engine's thread   `Notifier.notify` calls the one `wake` of all streams that this loop reads
     the loop              one callback looks which of them have something, and calls their readers
 
 A `call_soon_threadsafe` costs the engine's thread a lock and a write to a pipe, for each stream and each step
@@ -56,7 +56,7 @@ def following(told: Callable[[], None], *streams: Stream) -> Generator[None]:
     engine, may have something new; once, however many have. It raises nothing and does not wait.
     """
     loop = asyncio.get_running_loop()
-    key = id(loop), id(streams[0].bell)
+    key = id(loop), id(streams[0].notifier)
     with _lock:
         waker = _wakers.setdefault(key, Waker(loop))
     for stream in streams:

@@ -280,7 +280,7 @@ def read_share(
         on=on,
         with_head=with_head,
         fixed=fixed,
-        told=on_bytes,
+        advance=on_bytes,
         adapters=brought,
         sliced=sliced and (sliced.headers, sliced.slices),
         copied=copied,

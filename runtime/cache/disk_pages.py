@@ -78,7 +78,7 @@ class Reading:
 
     keys: Sequence[Hashable]
     files: list[PageName]
-    told: Callable[[], object]
+    when_over: Callable[[], object]
     """Called on the thread that reads, when no more will come."""
     pages: list[Stored] = field(default_factory=list[Stored])
     """As many of them as are sound, from the first on."""
@@ -124,15 +124,15 @@ class DiskPages:
         self._closing = False
 
     def find(
-        self, keys: Sequence[Hashable], *, above: int, limit_bytes: int, told: Callable[[], object]
+        self, keys: Sequence[Hashable], *, above: int, limit_bytes: int, when_over: Callable[[], object]
     ) -> Reading | None:
         """The pages that lead from `above` to the deepest stop in (above, len(keys)), in order, to be read;
         None where there are none.
 
-        limit_bytes: of all of them together. told: as in Reading.
+        limit_bytes: of all of them together. when_over: as in Reading.
         """
         files = self._leading(keys, above, limit_bytes)
-        return Reading(keys, files, told) if files else None
+        return Reading(keys, files, when_over) if files else None
 
     def begin(self, reading: Reading) -> None:
         """Read these pages, once those that were asked for before have been."""
@@ -229,7 +229,7 @@ class DiskPages:
             except Exception as error:  # noqa: BLE001 -- a row waits for it, and can do without
                 _warn("prefixes in %s cannot be read: %s", self._folder.path, error, exc_info=error)
             reading.over = True
-            reading.told()
+            reading.when_over()
             del reading  # its pages, while the next is waited for
 
     def _write(self) -> None:

@@ -16,7 +16,7 @@ from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import Encoder, LayerSpec, Stateless
 from runtime.cache.prefix import Entry, Match, PrefixStore
 from runtime.cache.snapshot import Checkpoint
-from runtime.cache.trie import Keys, keys_apart, told_apart
+from runtime.cache.trie import Keys, in_namespace, split_namespace
 from runtime.step import Step
 
 SOURCE, END = "source", "end"
@@ -94,9 +94,9 @@ def prompt_keys(source: Sequence[int], space: str) -> Keys:
     """Prompts of different lengths part at the first key, so nothing but the whole of one is ever found. So
     do those that are read with different adapters.
     """
-    return keys_apart(tuple(source), SOURCE, len(source), space)
+    return in_namespace(tuple(source), SOURCE, len(source), space)
 
 
 def _readable(entry: Entry) -> Entry:
-    keys, words = told_apart(entry.keys)
+    keys, words = split_namespace(entry.keys)
     return replace(entry, keys=keys, space=" ".join(map(str, words[2:])))

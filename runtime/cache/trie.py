@@ -105,17 +105,17 @@ class Trie(Generic[P]):
         del leaf.parent.children[leaf.keys[0]]
 
 
-def keys_apart(keys: Keys, *words: str | int) -> Keys:
-    """The keys of a sequence that has nothing in common with others of the same keys, unless those have the
-    same words, of which the first is text; "" is none. The first key says them, and that suffices: a prefix
-    is shared from the first key on or not at all.
+def in_namespace(keys: Keys, *words: str | int) -> Keys:
+    """The keys of a sequence in the namespace that these words name, of which the first is text; "" is none.
+    It has nothing in common with the same keys in another. The first key says the words, and that suffices: a
+    prefix is shared from the first key on or not at all.
     """
     said = tuple(word for word in words if word != "")
     return ((*said, keys[0]), *keys[1:]) if said and keys else keys
 
 
-def told_apart(keys: Keys) -> tuple[Keys, tuple[str | int, ...]]:
-    """The keys of an edge without the words that `keys_apart` has put into them, and these."""
+def split_namespace(keys: Keys) -> tuple[Keys, tuple[str | int, ...]]:
+    """The keys of an edge without the words of their namespace (`in_namespace`), and these."""
     first = cast("tuple[Any, ...]", keys[0]) if isinstance(keys[0], tuple) else ()
     if not first or not isinstance(first[0], str):
         return keys, ()

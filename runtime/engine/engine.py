@@ -14,8 +14,8 @@ from runtime.cache.prefix import Entry
 from runtime.cpu.threads import Choice
 from runtime.engine.activity import Activity
 from runtime.engine.adapters import AdapterSource
-from runtime.engine.bell import Bell, Wake
 from runtime.engine.loop import Loop
+from runtime.engine.notifier import Notifier, Wake
 from runtime.engine.options import Options
 from runtime.engine.pace import Pace
 from runtime.engine.request import Request
@@ -51,7 +51,7 @@ class Engine:
         thread: MlxThread | None = None,
     ) -> None:
         self._options = options
-        self._queue, self._bell = Waiting(options.max_waiting), Bell()
+        self._queue, self._notifier = Waiting(options.max_waiting), Notifier()
         self._closed, self._closing = False, threading.Lock()
         self._thread = thread or MlxThread()
         if crew is not None:
@@ -59,7 +59,7 @@ class Engine:
 
         def made() -> Loop:
             room = furnish(load(), options, drafters, learned, adapters, crew)
-            return Loop(room, options, self._queue, self._bell, self._thread.nudge)
+            return Loop(room, options, self._queue, self._notifier, self._thread.nudge)
 
         try:
             loop = self._thread.call(made)
@@ -75,14 +75,14 @@ class Engine:
 
     def submit(self, request: Request, wake: Wake | None = None) -> Stream:
         """Queue a request. wake: called on the engine's thread when there is something new to `take` from the
-        stream: at most once per step, and when the stream ends; see `bell`.
+        stream: at most once per step, and when the stream ends; see `notifier`.
 
         Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible length or an unknown
         adapter, QueueFull when too many requests wait, ThreadEnded when the engine no longer runs.
         """
         request.check(self._vocab_size, self._options.context_length, reads=self._reads)
         self.adapters.check(request.adapters)
-        stream = Stream(self._bell, wake, self._thread.nudge)
+        stream = Stream(self._notifier, wake, self._thread.nudge)
         row = Row(request, stream, self.adapters.space(request.adapters))
         try:
             self._queue.enter(row)
@@ -97,7 +97,7 @@ class Engine:
         """Run `function` on the engine's thread between two steps and return its result."""
 
         def run() -> T:
-            self._bell.ring()  # it may take longer than a step
+            self._notifier.notify()  # it may take longer than a step
             self._threads.before_step(time.monotonic())
             with self._loop.bounded():
                 return function(self.model)
@@ -110,7 +110,7 @@ class Engine:
 
     def learned(self) -> dict[str, Any]:
         """What drafters have been found to cost and gain, as plain data for a later engine of this model."""
-        return self._thread.call(lambda: self._loop.room.desk.learned())
+        return self._thread.call(lambda: self._loop.room.drafting.learned())
 
     def threads(self) -> Choice:
         """How many threads the matrix products of the last step had, and why."""

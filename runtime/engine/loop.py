@@ -15,15 +15,15 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from runtime.cache.prefix import Entry
 from runtime.cache.shift import Shift
 from runtime.engine.activity import Activity
-from runtime.engine.bell import Bell
 from runtime.engine.fetching import Fetch, Fetches
+from runtime.engine.memory_limits import MemoryLimits
+from runtime.engine.notifier import Notifier
 from runtime.engine.options import Options
 from runtime.engine.pace import Pace
 from runtime.engine.request import Request
 from runtime.engine.room import Room, own_prefix_bytes
 from runtime.engine.row import Row
 from runtime.engine.scheduler import Load, budget, decide, passes
-from runtime.engine.shares import Shares
 from runtime.engine.steps import Steps
 from runtime.engine.thread import ThreadEnded
 from runtime.engine.waiting import Waiting
@@ -37,22 +37,22 @@ class Loop:
     """
 
     def __init__(
-        self, room: Room, options: Options, queue: Waiting, bell: Bell, wake: Callable[[], object]
+        self, room: Room, options: Options, queue: Waiting, notifier: Notifier, wake: Callable[[], object]
     ) -> None:
         self._options, self._wake = options, wake
         self._waiting: deque[Row] = deque()
-        self._queue, self._bell = queue, bell
+        self._queue, self._notifier = queue, notifier
         self._blocked = False
         self.room = room
         self._memory, self._threads, self._lead = room.memory, room.threads, room.lead
-        self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
+        self._prefixes, self._sources, self._drafting = room.prefixes, room.sources, room.drafting
         self._places, self._adapters = room.places, room.adapters
-        self._steps = Steps(room, self._release, bell)
+        self._steps = Steps(room, self._release, notifier)
         self._decoding = room.places.decoding
         self._budget_tokens = budget(options.budget_tokens, room.parts)
         self._fetches = Fetches(self._fetch)
         self._pace = Pace(steady=ops.table.steady)
-        self._shares = Shares(room.memory.budget, options.prefix_bytes, self._keep)
+        self._limits = MemoryLimits(room.memory.budget, options.prefix_bytes, self._keep)
 
     def enter(self, row: Row) -> None:
         """Let a row wait for a place, behind all others."""
@@ -65,7 +65,7 @@ class Loop:
             with self.bounded():
                 more = self._next()
         finally:
-            self._bell.step_over(more=more)
+            self._notifier.step_over(more=more)
         return more
 
     def bounded(self) -> AbstractContextManager[None]:
@@ -81,13 +81,13 @@ class Loop:
             places=self._options.max_rows,
             layer_bytes=self._memory.budget.held_bytes,
             prefix_bytes=self._kept_bytes,
-            prefix_limit_bytes=self._shares.kept_limit,
-            drafters=self._desk.names,
+            prefix_limit_bytes=self._limits.kept_limit,
+            drafters=self._drafting.names,
         )
 
     def prefixes(self) -> list[Entry]:
         """What is kept of earlier sequences: nodes of trees, parents before children."""
-        return [*self._prefixes.describe(), *self._sources.describe(), *self._desk.describe()]
+        return [*self._prefixes.describe(), *self._sources.describe(), *self._drafting.describe()]
 
     @property
     def pace(self) -> Pace:
@@ -98,19 +98,19 @@ class Loop:
         """Forget what is kept of earlier sequences, except what running ones use."""
         self._prefixes.clear()
         self._sources.clear()
-        self._desk.forget()
+        self._drafting.forget()
 
     def limit_layers(self, limit_bytes: int) -> None:
         """See Engine.limit_layers."""
-        self._shares.limit_layers(limit_bytes)
+        self._limits.limit_layers(limit_bytes)
         self._blocked = False  # there may be room now
 
     def limit_prefixes(self, limit_bytes: int) -> int:
         """See Engine.limit_prefixes."""
-        return self._shares.limit_kept(limit_bytes)
+        return self._limits.limit_kept(limit_bytes)
 
     def _keep(self, limit_bytes: int) -> int:
-        own = own_prefix_bytes(self._memory, self._options, self._desk, limit_bytes)
+        own = own_prefix_bytes(self._memory, self._options, self._drafting, limit_bytes)
         if own is not None:
             self._prefixes.resize(own)
             self._sources.resize(own)
@@ -118,7 +118,7 @@ class Loop:
 
     @property
     def _kept_bytes(self) -> int:
-        return self._prefixes.kept_bytes + self._sources.kept_bytes + self._desk.kept_bytes
+        return self._prefixes.kept_bytes + self._sources.kept_bytes + self._drafting.kept_bytes
 
     def fail(self, error: Exception) -> None:
         """A step could not be computed: its rows get the error, and waiting requests are not affected. If
@@ -133,8 +133,8 @@ class Loop:
         self._blocked = False
         self._steps.reset()
         self._places.reset()
-        self._desk.done(None)
-        self._bell.ring()
+        self._drafting.done(None)
+        self._notifier.notify()
         if not isinstance(error, RuntimeFault):
             self.clear_prefixes()  # whatever has happened to the device may have happened to pages
 
@@ -150,7 +150,7 @@ class Loop:
             else:
                 row.stream.put(_for_readers(reason))
         self._waiting.clear()
-        self._bell.ring()
+        self._notifier.notify()
         if reason is None:
             with suppress(RankLost), self.bounded():
                 for row in placed:
@@ -162,7 +162,7 @@ class Loop:
         self._prefixes.close()
         self._sources.close()
         self._adapters.let_go()
-        del self.room, self._memory, self._desk, self._prefixes, self._sources
+        del self.room, self._memory, self._drafting, self._prefixes, self._sources
         del self._places, self._decoding, self._steps, self._fetches
 
     def tell_all(self, error: Exception) -> None:
@@ -170,7 +170,7 @@ class Loop:
         for row in [*self._waiting, *self._places.rows]:
             row.stream.put(error)
         self._waiting.clear()
-        self._bell.ring()
+        self._notifier.notify()
 
     def _next(self) -> bool:
         self._drop_cancelled()
@@ -184,14 +184,14 @@ class Loop:
             self._fetches.store()  # whom it was read for has no place yet
         if work.idle:
             self._threads.rest()
-            self._places.rest(borrowed=self._shares.borrowed)
-            self._desk.idle()
-            self._shares.give_back()
+            self._places.rest(borrowed=self._limits.borrowed)
+            self._drafting.idle()
+            self._limits.give_back()
             if self._lead is not None:
                 self._lead.rest()
             return False
         if work.admit:
-            self._bell.ring()  # what is known of the prompt may be much to copy
+            self._notifier.notify()  # what is known of the prompt may be much to copy
             assert next_row is not None
             self._admit(next_row)
         elif work.decode or work.prefill:
@@ -204,9 +204,9 @@ class Loop:
         """
         if not self._places.restoring:
             return
-        self._bell.ring()
+        self._notifier.notify()
         self._steps.read_back()  # a write into a buffer that a step on its way uses would copy all of it
-        self._desk.done(None)
+        self._drafting.done(None)
         until = time.monotonic() + self._pace.gap_s
         try:
             if not self._decoding:
@@ -295,7 +295,7 @@ class Loop:
         if self._places.make_way():
             return
         self._blocked = bool(self._decoding)
-        if not self._blocked and self._shares.borrow(error):
+        if not self._blocked and self._limits.borrow(error):
             return
         if not self._blocked:
             self._leave(row)
@@ -306,9 +306,9 @@ class Loop:
         wait until another has ended.
         """
         self._steps.read_back()
-        self._desk.done(None)
+        self._drafting.done(None)
         rows = self._places.rows
-        if not rows or self._places.make_way() or (len(rows) == 1 and self._shares.borrow(error)):
+        if not rows or self._places.make_way() or (len(rows) == 1 and self._limits.borrow(error)):
             return
         # One that is being read was admitted last; it need not have come last, having stepped aside before.
         row = self._places.prefilling or max(rows, key=lambda row: row.submitted_s)
@@ -332,7 +332,7 @@ class Loop:
         if not any(row.full for row in self._places.rows):
             return
         self._steps.read_back()  # which may end some of them
-        self._desk.done(None)
+        self._drafting.done(None)
         for row in [row for row in self._places.rows if row.full]:
             if row.outgrown and row.shift is not None and row.shift.turns:
                 self._places.shift(row, self.room.model.network.shifts)

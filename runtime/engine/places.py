@@ -23,17 +23,17 @@ from runtime.cache.restoring import Restoring
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.row import Row
 from runtime.errors import CacheFull
-from runtime.speculate.desk import Desk
+from runtime.speculate.drafting import Drafting
 
 
 class Places:
     """At most `max_rows` of them."""
 
-    def __init__(self, memory: LayerMemory, prefixes: Prefixes, desk: Desk, max_rows: int) -> None:
+    def __init__(self, memory: LayerMemory, prefixes: Prefixes, drafting: Drafting, max_rows: int) -> None:
         self.decoding: list[Row] = []
         self.prefilling: Row | None = None
         self.passed: Row | None = None
-        self._memory, self._prefixes, self._desk = memory, prefixes, desk
+        self._memory, self._prefixes, self._drafting = memory, prefixes, drafting
         self._max_rows = max_rows
         self._restoring: Restoring | None = None
         self._rested_bytes = memory.nbytes
@@ -66,7 +66,7 @@ class Places:
         self.prefilling = row
         live = [(at, one) for at, one in enumerate(self.rows) if one is not row]
         self._restoring = self._prefixes.begin(place, row, live)
-        self._desk.begin(place, row.ids, row.space)
+        self._drafting.begin(place, row.ids, row.space)
         row.since = row.length
         if passed is not None:
             passed.since += max(row.unread, len(row.request.source))
@@ -102,7 +102,7 @@ class Places:
         else:
             # Before the place is cleared or taken: what is kept for others is copied out of it.
             self._prefixes.end(place, row)
-            self._desk.end(place, row.read)
+            self._drafting.end(place, row.read)
         self._clear(place)
         if row is self.passed:
             self.passed = None
@@ -128,23 +128,23 @@ class Places:
         assert row.shift is not None
         place, shift = self.rows.index(row), row.shift
         self._prefixes.end(place, row)
-        self._desk.end(place, row.read)
-        self._desk.clear(place)
+        self._drafting.end(place, row.read)
+        self._drafting.clear(place)
         self._memory.remove(place, shift.keep, shift.stop, rotates)
         self._memory.evaluate()  # or the next write would find the copies not done, and copy the buffers
         row.forget()
         row.length -= shift.stop - shift.keep
-        self._desk.begin(place, ())
+        self._drafting.begin(place, ())
 
     def make_way(self) -> bool:
         """Give back memory that no row needs; False when there is none."""
-        if self._desk.give_way():
+        if self._drafting.give_way():
             return True
         needed = max(len(self.rows), 1)
         if self._memory.rows <= needed:
             return False
         self._memory.resize(needed)
-        self._desk.resize(needed)
+        self._drafting.resize(needed)
         return True
 
     def rest(self, *, borrowed: bool = False) -> None:
@@ -156,7 +156,7 @@ class Places:
         several = self._memory.rows > 1
         if several:
             self._memory.resize(1)
-            self._desk.resize(1)
+            self._drafting.resize(1)
         if borrowed:
             self._memory.resize(0)
         if several or self._memory.nbytes != self._rested_bytes:
@@ -179,12 +179,12 @@ class Places:
             self._memory.resize(max(rows, min(2 * self._memory.rows, self._max_rows)))
         except CacheFull:
             self._memory.resize(rows)
-        self._desk.resize(self._memory.rows)
+        self._drafting.resize(self._memory.rows)
 
     def _move(self, src: int, dst: int) -> None:
         self._memory.move(src, dst)
-        self._desk.move(src, dst)
+        self._drafting.move(src, dst)
 
     def _clear(self, place: int) -> None:
         self._memory.clear(place)
-        self._desk.clear(place)
+        self._drafting.clear(place)

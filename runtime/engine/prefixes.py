@@ -32,7 +32,7 @@ from runtime.cache.pages import cuts_anywhere, page_arrays, split_page, take_pag
 from runtime.cache.prefix import Entry, PageNode, PrefixStore
 from runtime.cache.restoring import Restoring
 from runtime.cache.sharing import Sharing
-from runtime.cache.trie import Keys, common, keys_apart, told_apart
+from runtime.cache.trie import Keys, common, in_namespace, split_namespace
 from runtime.engine.fetching import Fetch
 from runtime.engine.options import Options
 from runtime.engine.row import Row
@@ -118,15 +118,15 @@ class Prefixes:
         row.room = min((border for border in borders if border is not None), default=None)
         return self._keys(row, row.ids)
 
-    def fetch(self, row: Row, live: Iterable[Placed], told: Callable[[], object]) -> Fetch | None:
+    def fetch(self, row: Row, live: Iterable[Placed], when_over: Callable[[], object]) -> Fetch | None:
         """What the disk alone knows of a row that waits, to be read; None where that is nothing. live: as in
-        `begin`. told: as in Reading.
+        `begin`. when_over: as in Reading.
         """
         if self._disk is None or self._sharing is None:
             return None
         keys, store = self._begun(row), self._sharing.store
         known = max(store.lookup(keys).offset, self._nearest(keys, live)[1])
-        reading = self._disk.find(keys, above=known, limit_bytes=store.limit_bytes, told=told)
+        reading = self._disk.find(keys, above=known, limit_bytes=store.limit_bytes, when_over=when_over)
         return None if reading is None else Fetch(self._sharing, self._disk, reading)
 
     def begin(self, place: int, row: Row, live: Iterable[Placed]) -> Restoring | None:
@@ -233,7 +233,7 @@ class Prefixes:
             self._disk.close()
 
     def _keys(self, row: Row, ids: Sequence[int]) -> Keys:
-        return keys_apart(tuple(ids), row.space, LONG if self._is_long(row) else "")
+        return in_namespace(tuple(ids), row.space, LONG if self._is_long(row) else "")
 
     def _save(self, keys: Keys, node: PageNode | None) -> None:
         """What leads to this node, on disk too."""
@@ -243,5 +243,5 @@ class Prefixes:
 
 def _readable(entry: Entry) -> Entry:
     """Its keys as ids, and what set them apart as a word."""
-    keys, words = told_apart(entry.keys)
+    keys, words = split_namespace(entry.keys)
     return replace(entry, keys=keys, space=" ".join(map(str, words)))

@@ -19,8 +19,8 @@ from runtime.engine.sources import Sources
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
 from runtime.records import dataclass
-from runtime.speculate.desk import Desk
 from runtime.speculate.drafter import Drafter
+from runtime.speculate.drafting import Drafting
 
 if TYPE_CHECKING:
     from runtime.ranks.lead import Lead, Leading
@@ -36,7 +36,7 @@ class Room:
     model: LoadedModel
     memory: LayerMemory
     """The target's."""
-    desk: Desk
+    drafting: Drafting
     """Chooses drafters and learns what they cost."""
     prefixes: Prefixes
     """What is known of earlier sequences."""
@@ -53,7 +53,7 @@ class Room:
 
     @property
     def parts(self) -> int:
-        """In how many parts rows decode (`runtime.engine.flight`)."""
+        """In how many parts rows decode (`runtime.engine.in_flight`)."""
         return 1 if self.lead is None else self.lead.parts
 
 
@@ -95,8 +95,8 @@ def _furnished(
         )
     else:
         model, memory = lead.model, lead.memory(options.kv_format, budget)
-    desk = Desk({} if drafters is None else drafters(model, memory), memory, learned)
-    limit_bytes = own_prefix_bytes(memory, options, desk, options.prefix_bytes)
+    drafting = Drafting({} if drafters is None else drafters(model, memory), memory, learned)
+    limit_bytes = own_prefix_bytes(memory, options, drafting, options.prefix_bytes)
     keeping = KeptPrompts if lead is None else lead.prompts
     prompts = Sources.of(model, memory, options, limit_bytes, keeping)
     adapters = Adapters(model, sources)
@@ -106,19 +106,19 @@ def _furnished(
         model.dtype,
         limit_bytes=limit_bytes,
         long_after=long_after(model.described.config),
-        ahead=desk.ahead,
+        ahead=drafting.ahead,
         sharing=Sharing if lead is None else lead.sharing,
     )
-    places = Places(memory, prefixes, desk, options.max_rows)
+    places = Places(memory, prefixes, drafting, options.max_rows)
     threads = Threads(options.threads, ranks=options.ranks_here)
-    return Room(model, memory, desk, prefixes, prompts, threads, places, adapters, lead)
+    return Room(model, memory, drafting, prefixes, prompts, threads, places, adapters, lead)
 
 
 def own_prefix_bytes(
-    memory: LayerMemory, options: Options, desk: Desk, limit_bytes: int | None
+    memory: LayerMemory, options: Options, drafting: Drafting, limit_bytes: int | None
 ) -> int | None:
     """The target's part of what may be kept of earlier sequences, `limit_bytes`; drafters get the rest."""
     if limit_bytes is None:
         return None
     own = sequence_bytes(memory.layout, options.context_length, kept_format=options.kv_format)
-    return desk.share(limit_bytes, own, options.context_length)
+    return drafting.share(limit_bytes, own, options.context_length)

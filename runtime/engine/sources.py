@@ -54,9 +54,9 @@ class Sources:
         its = [spec for spec in memory.layout if is_of_prompt(spec)]
         self._token_bytes = sum(bytes_per_token(spec, model.dtype.size) for spec in its)
 
-    def fetch(self, row: Row, told: Callable[[], object]) -> Fetch | None:
+    def fetch(self, row: Row, when_over: Callable[[], object]) -> Fetch | None:
         """What the disk alone knows of the prompt of a row that waits, to be read; None where that is
-        nothing. told: as in Reading.
+        nothing. when_over: as in Reading.
         """
         if self._disk is None or self._kept is None:
             return None
@@ -64,7 +64,7 @@ class Sources:
         if self._kept.find(keys) is not None:
             return None
         limit_bytes = self._kept.store.limit_bytes
-        reading = self._disk.find((*keys, END), above=0, limit_bytes=limit_bytes, told=told)
+        reading = self._disk.find((*keys, END), above=0, limit_bytes=limit_bytes, when_over=when_over)
         return None if reading is None else Fetch(self._kept, self._disk, reading)
 
     def bring(self, row: Row, step: Step) -> None:

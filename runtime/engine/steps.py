@@ -3,10 +3,10 @@ them.
 
 A step serves every decoding row with one token each, or with as many as a drafter guessed right, and reads
 one chunk of the row that is being prefilled. Plain tokens are read on the host one step late, so that the
-device never waits for Python (`runtime.engine.flight`).
+device never waits for Python (`runtime.engine.in_flight`).
 
-Invariant: in `_flight` is at most one token of each row, the last that was drawn for it; the rows' ids hold
-all that were drawn before.
+Invariant: in `_in_flight` is at most one token of each row, the last that was drawn for it; the rows' ids
+hold all that were drawn before.
 """
 
 import math
@@ -16,9 +16,9 @@ from typing import cast
 import mlx.core as mx
 
 from runtime.cache.protocol import by_layout
-from runtime.engine.bell import Bell
 from runtime.engine.drawing import Drawing, Drawn, grammatical
-from runtime.engine.flight import Flight
+from runtime.engine.in_flight import InFlight
+from runtime.engine.notifier import Notifier
 from runtime.engine.room import Room
 from runtime.engine.row import Row
 from runtime.errors import CacheFull, NotNumbers
@@ -27,8 +27,8 @@ from runtime.parts.decoder import decoder_parts_of
 from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.rejection import Guesses
 from runtime.speculate.clock import now
-from runtime.speculate.desk import Desk
 from runtime.speculate.drafter import Rows
+from runtime.speculate.drafting import Drafting
 from runtime.speculate.forced import MOST_FORCED
 from runtime.speculate.round import Guess, Outlook, Round
 from runtime.step import Inputs, Step
@@ -36,20 +36,20 @@ from runtime.step import Inputs, Step
 
 class Steps:
     """room: what they are computed with. release: called with each row that has ended, to free its place.
-    bell: told when everything is on its way to the device and has to be waited for, which is when others may
-    work.
+    notifier: told when everything is on its way to the device and has to be waited for, which is when others
+    may work.
     """
 
     beside = False
     """Was the last step prepared while the device computed the one before?"""
 
-    def __init__(self, room: Room, release: Callable[[Row], None], bell: Bell) -> None:
+    def __init__(self, room: Room, release: Callable[[Row], None], notifier: Notifier) -> None:
         self._model, self._memory, self._adapters = room.model, room.memory, room.adapters
-        self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
+        self._prefixes, self._sources, self._drafting = room.prefixes, room.sources, room.drafting
         self._places, self._decoding = room.places, room.places.decoding
-        self._release, self._bell = release, bell
+        self._release, self._notifier = release, notifier
         self._drawing = Drawing(room.model.vocab_size)
-        self._flight = Flight(room.parts)
+        self._in_flight = InFlight(room.parts)
         self._chunk: tuple[int, Row] | None = None
         self._plain = False
 
@@ -60,17 +60,19 @@ class Steps:
         be tried again.
         """
         if prefill:
-            self._bell.hurry()
+            self._notifier.hurry()
         if not self._splits:
-            self._flight.whole()
-        if self._flight.begins and any(row.last_is_drawn for row in self._decoding):
+            self._in_flight.whole()
+        if self._in_flight.begins and any(row.last_is_drawn for row in self._decoding):
             self.read_back()  # such a row is over then, and computes no token that would be thrown away
-        if not self._flight.begins:
+        if not self._in_flight.begins:
             if prefill:
-                self._desk.disturbed()
-            drawn = self._decode(self._desk)
-        elif not grammatical(self._decoding) and self._desk.pauses(len(self._decoding), shared=prefill > 0):
-            drawn = self._decode(self._desk)
+                self._drafting.disturbed()
+            drawn = self._decode(self._drafting)
+        elif not grammatical(self._decoding) and self._drafting.pauses(
+            len(self._decoding), shared=prefill > 0
+        ):
+            drawn = self._decode(self._drafting)
         else:
             drawn = self._round(shared=prefill > 0)
         self._plain = False
@@ -80,17 +82,17 @@ class Steps:
         except CacheFull as error:
             full = error  # the rows that decode have taken their step
         # This step is on its way before the last one's tokens are waited for: the device never idles.
-        self.beside = len(self._flight) > 0 and not prefill
-        due = self._flight.send_off(drawn)
+        self.beside = len(self._in_flight) > 0 and not prefill
+        due = self._in_flight.dispatch(drawn)
         self._end_chunk()
-        self._desk.meanwhile()
-        if self._desk.listens:
+        self._drafting.meanwhile()
+        if self._drafting.listens:
             self._listen()
         self._read(due)
         for group in drawn:
             found = self._drawing.checked(group)
             if found is not group:
-                self._flight.replace(group, found)  # what is drawn again is on its way, too
+                self._in_flight.replace(group, found)  # what is drawn again is on its way, too
         if full is not None:
             raise full
 
@@ -99,17 +101,19 @@ class Steps:
         """Do rows decode in parts? Not if somebody has to see the tokens of one part, or those of a whole
         step.
         """
-        desk = self._desk
-        return self._flight.splits and not (grammatical(self._decoding) or desk.observes or desk.listens)
+        drafting = self._drafting
+        return self._in_flight.splits and not (
+            grammatical(self._decoding) or drafting.observes or drafting.listens
+        )
 
     def _round(self, *, shared: bool) -> list[Drawn]:
         """One step of the decoding rows, with drafts if somebody has some that pay. shared: another row is
         prefilled in the same step.
         """
         began = now()
-        self._desk.done(began)
+        self._drafting.done(began)
         outlook = self._outlook()
-        with self._desk.round(began, outlook, shared=shared) as here:
+        with self._drafting.round(began, outlook, shared=shared) as here:
             guess = self._propose(here) if outlook.asks else None
             return self._decode(here) if guess is None else self._verify(here, guess)
 
@@ -117,15 +121,15 @@ class Steps:
         """Audition a drafter beside this step, on the tokens before those in flight."""
         rows = self._decoding
         told = None if grammatical(rows) else Rows([row.ids for row in rows], self._drawing.sampler(rows))
-        self._desk.listen(len(rows), told)
+        self._drafting.listen(len(rows), told)
 
     def read_back(self) -> None:
         """Wait for the tokens in flight, hand them to their rows, and release rows that end."""
-        self._read(self._flight.land())
+        self._read(self._in_flight.take())
 
     def _read(self, groups: list[Drawn]) -> None:
         if groups:
-            self._bell.device_waited_for()
+            self._notifier.device_waited_for()
         over: list[Row] = []
         for group in groups:
             for place, (row, (token,)) in enumerate(zip(group.rows, group.read(), strict=True)):
@@ -139,8 +143,8 @@ class Steps:
 
     def reset(self) -> None:
         """Drop what is in flight: its rows are gone."""
-        self._flight.land()
-        self._flight.whole()
+        self._in_flight.take()
+        self._in_flight.whole()
         self._chunk = None
         self._drawing.forget()
 
@@ -150,16 +154,16 @@ class Steps:
         if self._plain:
             return Outlook(len(rows))
         limits = [row.most_drafts for row in rows]
-        flying = sum(len(group.rows) for group in self._flight) == len(rows)
-        forced = self._forced(rows, flying=flying) if grammatical(rows) else ()
-        return self._desk.outlook([row.ids for row in rows], limits, flying=flying, forced=forced)
+        in_flight = sum(len(group.rows) for group in self._in_flight) == len(rows)
+        forced = self._forced(rows, in_flight=in_flight) if grammatical(rows) else ()
+        return self._drafting.outlook([row.ids for row in rows], limits, in_flight=in_flight, forced=forced)
 
-    def _forced(self, rows: list[Row], *, flying: bool) -> list[int]:
+    def _forced(self, rows: list[Row], *, in_flight: bool) -> list[int]:
         """For each row, how many tokens after the one in flight its grammar forces. A token in flight was
         drawn where the matcher stands, so it is the first of a forced run.
         """
         runs = [() if row.matcher is None else row.matcher.forced(MOST_FORCED + 1) for row in rows]
-        return [max(len(run) - flying, 0) for run in runs]
+        return [max(len(run) - in_flight, 0) for run in runs]
 
     def _propose(self, here: Round) -> Guess | None:
         """A block of drafts for the decoding rows, once all their tokens have been read back."""
@@ -193,8 +197,8 @@ class Steps:
             guesses = Guesses([count - 1 for count in counts], guess.proposal.odds)
             group = self._draw(rows, hidden, step, inputs, [row.length + 1 for row in rows], guesses)
         mx.async_eval(*group.arrays, inputs)  # together: the drafts may be lazy, and one wait serves for all
-        self._desk.meanwhile()
-        self._bell.device_waited_for()
+        self._drafting.meanwhile()
+        self._notifier.device_waited_for()
         drawn, drafts = group.read(), cast("list[list[int]]", inputs.tolist())
         # Behind the end of an answer no mask holds, so no draft there may pass for agreed upon.
         allowed = [draft[1:count] for draft, count in zip(drafts, counts, strict=True)]
@@ -214,11 +218,11 @@ class Steps:
         self._let_go(over)
         return []
 
-    def _decode(self, here: Round | Desk) -> list[Drawn]:
+    def _decode(self, here: Round | Drafting) -> list[Drawn]:
         """Feed every decoding row, or those whose turn it is, its newest token and draw the next, waiting
-        only where that is necessary. here: the desk if the step is not a round.
+        only where that is necessary. here: `Drafting` if the step is not a round.
         """
-        if self._flight.holds(self._turn()):
+        if self._in_flight.holds(self._turn()):
             self.read_back()
         splits, rows = self._splits, self._turn()
         if not rows:
@@ -235,12 +239,12 @@ class Steps:
         for row in rows:
             row.rounds += 1
         if splits:  # or would by now: rows with a grammar may have left as their tokens were read
-            self._flight.taken(self._decoding)
+            self._in_flight.taken(self._decoding)
         return [drawn]
 
     def _turn(self) -> list[Row]:
         """The rows that decode now."""
-        return self._flight.part(self._decoding) if self._splits else list(self._decoding)
+        return self._in_flight.part(self._decoding) if self._splits else list(self._decoding)
 
     def _prefill(self, count: int) -> list[Drawn]:
         """Read `count` more prompt tokens; the first token is drawn when the prompt is done."""
@@ -250,13 +254,13 @@ class Steps:
         place, count = len(self._decoding), self._prefixes.chunk(row, count)
         inputs = Inputs(mx.array([row.ids[row.length : row.length + count]], dtype=mx.int32))
         long, adapters = self._prefixes.long([row]), self._adapters.of([row])
-        kept_only = count < row.unread and not self._desk.observes
+        kept_only = count < row.unread and not self._drafting.observes
         step = Step((row.length,), (count,), place, long, inputs, adapters, kept_only)
         begins = bool(row.request.source) and not row.length
         if begins:
             self._sources.bring(row, step)
         self._prepare(step)
-        hidden = self._forward([row], step, self._desk)
+        hidden = self._forward([row], step, self._drafting)
         if begins:
             self._sources.keep(row, place)
         row.tell_progress()
@@ -271,7 +275,7 @@ class Steps:
         """Wait for the chunk that was read, where more of its prompt follows."""
         chunk, self._chunk = self._chunk, None
         if chunk is not None:
-            self._bell.device_waited_for()
+            self._notifier.device_waited_for()
             self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
             self._prefixes.reached(*chunk)
 
@@ -279,7 +283,7 @@ class Steps:
         """The token after each of the step's, by one operation from ids to ids; None, with nothing done, if
         there is no such operation, or if somebody needs hidden states or logits.
         """
-        asked = ops.by_kernels("guess") and not self._desk.observes
+        asked = ops.by_kernels("guess") and not self._drafting.observes
         network = decoder_parts_of(self._model.network) if asked else None
         if network is None:
             return None
@@ -289,13 +293,13 @@ class Steps:
         drawn = ops.table.guess(network, step, None, by_layout(self._memory), by)
         return None if drawn is None else Drawn(rows, drawn.tokens, broken=drawn.broken)
 
-    def _forward(self, rows: list[Row], step: Step, where: Round | Desk) -> mx.array:
+    def _forward(self, rows: list[Row], step: Step, where: Round | Drafting) -> mx.array:
         """Hidden states [n, L, D] of one step that is prepared, all of it kept."""
         hidden = self._model.network(step, self._memory)
         self._kept(rows, step, hidden, where)
         return hidden
 
-    def _kept(self, rows: list[Row], step: Step, hidden: mx.array | None, where: Round | Desk) -> None:
+    def _kept(self, rows: list[Row], step: Step, hidden: mx.array | None, where: Round | Drafting) -> None:
         """Commit the whole step: what the layers wrote counts from now on."""
         where.keep(step, hidden, step.counts)
         for row, count in zip(rows, step.counts, strict=True):
@@ -307,13 +311,13 @@ class Steps:
 
     def _newest(self, rows: list[Row]) -> mx.array:
         """int32 [n, 1]: each row's last token, straight from the device where it has not been read back."""
-        mine = [group for group in self._flight if any(row in rows for row in group.rows)]
-        flying = [row for group in mine for row in group.rows]
-        known = [row for row in rows if row not in flying]
+        mine = [group for group in self._in_flight if any(row in rows for row in group.rows)]
+        in_flight = [row for group in mine for row in group.rows]
+        known = [row for row in rows if row not in in_flight]
         groups = [group.tokens for group in mine]
         if known:
             groups.append(mx.array([[row.ids[-1]] for row in known], dtype=mx.int32))
-        tokens, order = mx.concatenate(groups) if len(groups) > 1 else groups[0], flying + known
+        tokens, order = mx.concatenate(groups) if len(groups) > 1 else groups[0], in_flight + known
         return tokens if order == rows else tokens[mx.array([order.index(row) for row in rows])]
 
     def _draw(
@@ -328,13 +332,13 @@ class Steps:
         """The tokens that follow each of `inputs` [n, L], whose hidden states are [n, L, D]. See Drawing."""
         logits = self._model.network.logits(hidden, step)
         if grammatical(rows):
-            flying = guesses is None and any(grammatical(group.rows) for group in self._flight)
-            if flying and (assumed := self._drawing.steady(rows)) is not None:
+            in_flight = guesses is None and any(grammatical(group.rows) for group in self._in_flight)
+            if in_flight and (assumed := self._drawing.steady(rows)) is not None:
                 return self._drawing.draw(rows, logits, inputs, positions, assumed=assumed)
             # The device computes the logits while the host looks at what came before them.
             mx.async_eval(logits)
             if guesses is None:
-                if flying:
+                if in_flight:
                     self.read_back()
                 self._drawing.look_ahead(rows)
         return self._drawing.draw(rows, logits, inputs, positions, guesses)

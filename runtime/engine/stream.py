@@ -2,7 +2,7 @@
 
 One thread reads, and any thread may leave at any moment: a timer, a stop button, a client that went away.
 
-    the engine's thread   put      deltas, and last of all one Finish or an exception; when the bell rings,
+    the engine's thread   put      deltas, and last of all one Finish or an exception; when it is notified,
                                    they are the reader's
     the reader            read     the next delta; None at the end
                           take     all that is there, without waiting: for event loops, told by `wake`
@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
-from runtime.engine.bell import Bell, Wake
+from runtime.engine.notifier import Notifier, Wake
 from runtime.engine.request import Delta, Finish, PromptProgress
 from runtime.engine.thread import forked
 
@@ -39,14 +39,14 @@ class Stream:
     """Iterating gives the `Delta`s as tokens come; leaving the loop early cancels the request, and the engine
     stops within one step. A failure of the engine is raised to the reader.
 
-    bell: what the engine rings when readers may have what steps brought. wake: called then if there is
+    notifier: lets readers have what steps brought. wake: called then if there is
     something new to take. left: called when somebody leaves, wherever that is (see above): an engine that
     waits, for a disk say, would not look.
     """
 
     def __init__(
         self,
-        bell: Bell | None = None,
+        notifier: Notifier | None = None,
         wake: Wake | None = None,
         left: Callable[[], object] = lambda: None,
     ) -> None:
@@ -56,10 +56,10 @@ class Stream:
         """How far the prompt has been read; None while the request waits for a place. The engine sets it, any
         thread may look.
         """
-        self._bell = bell
+        self._notifier = notifier
         self._process = os.getpid()
         self._deaf = False
-        self._kept: deque[Delta] = deque()  # until the bell rings
+        self._kept: deque[Delta] = deque()  # until readers are notified
         self._events: queue.SimpleQueue[Delta | Finish | BaseException] = queue.SimpleQueue()
         self._last: Finish | BaseException | None = None
         self._begun = self._ended = False
@@ -68,20 +68,20 @@ class Stream:
 
     def put(self, event: Delta | Finish | BaseException) -> None:
         """The engine's side: one more event. A Finish or an exception is the last; after it, nothing counts.
-        Never waits. Before the bell rings a reader has no delta, but the end takes all with it.
+        Never waits. Before it is notified a reader has no delta, but the end takes all with it.
         """
         if self._last is not None:
             return
         if isinstance(event, Delta):
             self._kept.append(event)
-            if self._bell is None:
+            if self._notifier is None:
                 self.hand_over()
         else:
             self._last = event
             self.hand_over()
             self._events.put(event)
-        if self._bell is not None:
-            self._bell.note(self, pressing=self._last is not None, due=not self._begun)
+        if self._notifier is not None:
+            self._notifier.note(self, pressing=self._last is not None, due=not self._begun)
         self._begun = True
 
     def hand_over(self) -> None:
@@ -112,9 +112,9 @@ class Stream:
         self._deaf = True
 
     @property
-    def bell(self) -> Bell | None:
-        """Rung when readers may have what has come; None for a stream of no engine."""
-        return self._bell
+    def notifier(self) -> Notifier | None:
+        """Notified when readers may have what has come; None for a stream of no engine."""
+        return self._notifier
 
     @property
     def has_news(self) -> bool:

@@ -43,15 +43,15 @@ def load_share(
     on: Device | None = None,
     with_head: bool = False,
     fixed: bool = False,
-    told: Callable[[int], object] = lambda _: None,
+    advance: Callable[[int], object] = lambda _: None,
     adapters: Mapping[str, LowRanks] | None = None,
     sliced: tuple[Headers, Mapping[Slice, Path]] | None = None,
     copied: Collection[int] = (),
 ) -> LoadedModel:
-    """As `load_model`, what this rank has by the plan. A draft head is rank 0's. adapters: the same, in the
-    same order, on all ranks. sliced: for a rank that has not all files, the headers of all that is stored,
-    and where files are of `slices_of`, each with one tensor under its stored name. copied: for rank 0, layers
-    of others that its draft reads the memory of; in stages only.
+    """As `load_model`, what this rank has by the plan. A draft head is rank 0's. advance: as in
+    `Loading.read`. adapters: the same, in the same order, on all ranks. sliced: for a rank that has not all
+    files, the headers of all that is stored, and where files are of `slices_of`, each with one tensor under
+    its stored name. copied: for rank 0, layers of others that its draft reads the memory of; in stages only.
 
     Raises CannotCut besides, where plan, model and group are not of one kind, and WeightMismatch where an
     adapter does not fit.
@@ -66,7 +66,7 @@ def load_share(
         own = _sliced(config, *sliced, [*cut.files], on)
         cut, shards = replace(cut, sliced=own), own.stored
     begun = begin_load(config, shards, on=on, with_head=with_head, fixed=fixed, cut=cut)
-    model = begun.read(on, told)
+    model = begun.read(on, advance)
     brought = {name: Adapter(model.network, own, model.dtype) for name, own in cut.own.items()}
     return replace(model, adapters=brought)
 

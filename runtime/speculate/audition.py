@@ -52,7 +52,7 @@ class _Pending:
 
 
 class AuditionSchedule:
-    """Who is auditioned beside which step. spent: as the desk takes the time of rounds."""
+    """Who is auditioned beside which step. spent: as `Drafting` takes the time of rounds."""
 
     def __init__(self, standby: Standby, learners: Learners, spent: Spent) -> None:
         self._standby, self._learners, self._spent = standby, learners, spent

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.trie import Keys, keys_apart
+from runtime.cache.trie import Keys, in_namespace
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.records import dataclass
@@ -82,7 +82,7 @@ class _Line:
 
     def keys(self, ids: Sequence[int]) -> Keys:
         """Of the store."""
-        return keys_apart(tuple(ids), self.space)
+        return in_namespace(tuple(ids), self.space)
 
     def take(self, count: int) -> mx.array:
         """States [1, count, n * D] of the first that wait, which they then do no more."""

@@ -14,7 +14,7 @@ import mlx.core as mx
 from runtime.cache.budget import Budget
 from runtime.cache.build import Mark, build_memory
 from runtime.cache.protocol import by_layout
-from runtime.cache.trie import Keys, keys_apart
+from runtime.cache.trie import Keys, in_namespace
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.nn.rope_spec import long_after
@@ -288,4 +288,4 @@ class ModelDrafter(Lines[_Line]):
 
 def _keys(line: _Line, ids: Sequence[int]) -> Keys:
     """What the prefix store knows the row's tokens by. Long sequences share nothing with others."""
-    return keys_apart(tuple(ids), "long" if line.long else "")
+    return in_namespace(tuple(ids), "long" if line.long else "")

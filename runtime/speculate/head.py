@@ -23,7 +23,7 @@ from itertools import pairwise
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.trie import Keys, keys_apart
+from runtime.cache.trie import Keys, in_namespace
 from runtime.loaded import LoadedModel
 from runtime.records import dataclass
 from runtime.speculate.chain import DraftChain
@@ -220,4 +220,4 @@ class HeadDrafter(Lines[_Line]):
 
 def _pairs(ids: Sequence[int], space: str) -> Keys:
     """Keys of the store."""
-    return keys_apart(tuple(pairwise(ids)), space)
+    return in_namespace(tuple(pairwise(ids)), space)

@@ -1,7 +1,7 @@
 """One step of the target, with drafts to verify or without: what happens in it, in the only right order.
 
-    outlook = desk.outlook(ids, limits, flying=...)     could drafts be worth waiting for tokens in flight?
-    with desk.round(now, outlook, shared=...) as here:
+    outlook = drafting.outlook(ids, limits, in_flight=...) could drafts be worth waiting for tokens in flight?
+    with drafting.round(now, outlook, shared=...) as here:
         guess = here.propose(rows, limits)              once all tokens are known; not for a plain round
         ...                                             the forward pass, and the target's draws
         here.keep(step, hidden, kept)
@@ -67,7 +67,7 @@ class Guess:
 
 
 class Round:
-    """Made by `Desk.round`. shared: the step does other work, too, so that its time says nothing.
+    """Made by `Drafting.round`. shared: the step does other work, too, so that its time says nothing.
 
     price, leaves_plain: those of the `Decision`, for a round that explores.
     """
@@ -133,7 +133,7 @@ class Round:
 
     def keep(self, step: Step, hidden: mx.array | None, kept: Sequence[int]) -> None:
         """The target has computed `hidden` [B, L, D] for this step; row b keeps its first kept[b] tokens.
-        hidden: None if no drafter needs it (`Desk.observes`).
+        hidden: None if no drafter needs it (`Drafting.observes`).
 
         NotSupported, with nothing done, if layer memory cannot keep just these.
         """

@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from runtime.cache.layout import sequence_bytes
 from runtime.cache.prefix import Entry, PrefixStore
-from runtime.cache.trie import told_apart
+from runtime.cache.trie import split_namespace
 from runtime.errors import CacheFull
 from runtime.speculate.costs import DrafterTraits
 from runtime.speculate.drafter import (
@@ -97,7 +97,7 @@ class Standby:
     def describe(self) -> list[Entry]:
         """What drafters keep of earlier sequences, each under its name."""
         return [
-            replace(entry, keys=tuple(map(_token, told_apart(entry.keys)[0])), space=name)
+            replace(entry, keys=tuple(map(_token, split_namespace(entry.keys)[0])), space=name)
             for name, store in self._stores.items()
             for entry in store.describe()
         ]

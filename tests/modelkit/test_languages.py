@@ -9,7 +9,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import ModelkitError, RequestError
-from runtime.engine.bell import Wake
+from runtime.engine.notifier import Wake
 from runtime.engine.request import Request
 from runtime.engine.stream import Stream
 from tests.support.checkpoints import write_checkpoint

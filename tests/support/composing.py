@@ -147,7 +147,7 @@ class World:
 
     def close(self) -> None:
         loop = self.engine._loop
-        stores = [loop._prefixes.store, *loop._desk._standby._stores.values()]
+        stores = [loop._prefixes.store, *loop._drafting._standby._stores.values()]
         self.engine.close()
         for store in stores:
             if store is not None:
@@ -170,7 +170,7 @@ class World:
 
     def _leave(self, loop: Loop, place: int) -> None:
         job, stream = self.case.jobs[place], self.streams[place]
-        loop._bell.ring()
+        loop._notifier.notify()
         with suppress(RuntimeFault):
             self.taken[place] = stream.take()
         if stream.ended:

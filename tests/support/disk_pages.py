@@ -67,7 +67,7 @@ def saved(folder: Path, keys: Sequence[int], stored: Sequence[Stored], **more: o
 
 def found(disk: DiskPages, keys: Sequence[int], above: int = 0, limit_bytes: int = 1 << 30) -> list[Stored]:
     told = threading.Event()
-    reading = disk.find(keys, above=above, limit_bytes=limit_bytes, told=told.set)
+    reading = disk.find(keys, above=above, limit_bytes=limit_bytes, when_over=told.set)
     if reading is None:
         return []
     disk.begin(reading)

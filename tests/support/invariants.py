@@ -25,7 +25,7 @@ def check(loop: Loop) -> None:
         assert not row.done
     assert places.prefilling is None or places.prefilling.unread > 0
     assert places.passed is None or (places.prefilling is not None and places.passed.unread > 0)
-    drafters = [one for one in loop._desk._standby._all.values() if isinstance(one, Remembers)]
+    drafters = [one for one in loop._drafting._standby._all.values() if isinstance(one, Remembers)]
     held = memory.nbytes + sum(drafter.memory.nbytes for drafter in drafters)
     assert memory.budget.held_bytes == held
     sharing = loop._prefixes._sharing

@@ -11,7 +11,7 @@ import pytest
 import modelkit
 from modelkit.answers import waking
 from modelkit.model import Model
-from runtime.engine.bell import Bell
+from runtime.engine.notifier import Notifier
 from runtime.engine.request import Delta, Finish, Usage
 from runtime.engine.stream import Stream
 from tests.support.tiny import write_model
@@ -139,7 +139,7 @@ def test_two_loops_over_one_answer_share_it_and_end(model: Model) -> None:
 
 def test_who_has_left_with_a_loop_is_told_what_it_has_cost() -> None:
     """A step was on its way; what it brings is rung for when the loop is closed."""
-    stream = Stream(bell := Bell())
+    stream = Stream(notifier := Notifier())
 
     async def leave() -> None:
         with waking.listening(stream):
@@ -147,6 +147,6 @@ def test_who_has_left_with_a_loop_is_told_what_it_has_cost() -> None:
 
     asyncio.run(leave())
     stream.put(Delta((5,)))
-    bell.ring()
+    notifier.notify()
     stream.put(Finish("cancelled", Usage(prompt_tokens=3)))
     assert stream.close().usage.prompt_tokens == 3

@@ -17,7 +17,7 @@ from modelkit.faults import as_modelkit_error
 from modelkit.output.events import Text
 from modelkit.output.pieces import Piece, Pieces
 from modelkit.tokenizer import Tokenizer, load_tokenizer
-from runtime.engine.bell import Bell
+from runtime.engine.notifier import Notifier
 from runtime.engine.request import Delta, TokenLogprob
 from runtime.engine.stream import Stream, WakeFailed
 from tests.modelkit.tokenizer.small import folder_files
@@ -219,11 +219,11 @@ def test_an_event_loop_that_goes_on_without_it_cancels(model: modelkit.Model) ->
 
 
 def test_an_answer_whose_event_loop_was_closed_says_so() -> None:
-    loop, bell = asyncio.new_event_loop(), Bell()
-    stream = Stream(bell, Waker(loop).wake)
+    loop, notifier = asyncio.new_event_loop(), Notifier()
+    stream = Stream(notifier, Waker(loop).wake)
     loop.close()
     stream.put(Delta((1,)))
-    bell.ring()
+    notifier.notify()
     with pytest.raises(WakeFailed) as caught:
         list(stream)
     assert str(as_modelkit_error(caught.value)).startswith(

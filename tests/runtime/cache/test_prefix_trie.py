@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from runtime.cache.trie import Keys, Trie, common, keys_apart, told_apart
+from runtime.cache.trie import Keys, Trie, common, in_namespace, split_namespace
 
 WORD = st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple)
 
@@ -103,12 +103,12 @@ def test_an_empty_tree_knows_nothing() -> None:
 @pytest.mark.parametrize("keys", [(4, 5), ((4, 5), (5, 6))], ids=["ids", "pairs"])
 @pytest.mark.parametrize("words", [(), ("a",), ("source", 2, "a")])
 def test_what_sets_keys_apart_can_be_told(keys: Keys, words: tuple[str | int, ...]) -> None:
-    apart = keys_apart(keys, *words)
-    assert told_apart(apart) == (keys, words)
+    apart = in_namespace(keys, *words)
+    assert split_namespace(apart) == (keys, words)
     assert common(apart, keys) == (0 if words else 2)
     assert apart[1:] == keys[1:]
 
 
 def test_words_that_say_nothing_are_none() -> None:
-    assert keys_apart((4, 5), "", "") == (4, 5)
-    assert keys_apart((), "a") == ()
+    assert in_namespace((4, 5), "", "") == (4, 5)
+    assert in_namespace((), "a") == ()

@@ -15,8 +15,8 @@ from runtime.step import Step
 
 def places_in(memory: LayerMemory) -> Places:
     unasked: Any = SimpleNamespace()
-    desk: Any = SimpleNamespace(resize=lambda _: None)
-    return Places(memory, unasked, desk, memory.rows)
+    drafting: Any = SimpleNamespace(resize=lambda _: None)
+    return Places(memory, unasked, drafting, memory.rows)
 
 
 def test_what_many_rows_had_is_given_back_when_none_is_left() -> None:

@@ -105,7 +105,7 @@ class World:
                 self.engine.clear_prefixes()
         # A closed engine lets go of its stores, so they are held here.
         engine = self.engine
-        stores = [engine._loop._prefixes.store, *engine._loop._desk._standby._stores.values()]
+        stores = [engine._loop._prefixes.store, *engine._loop._drafting._standby._stores.values()]
         engine.close()
         for store in stores:
             if store is not None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine.bell import GRAIN_S, GRAINS, READERS, Bell
 from runtime.engine.engine import Engine
+from runtime.engine.notifier import INTERVAL_S, MOST_INTERVALS, READERS, Notifier
 from runtime.engine.request import Delta, Finish, Request
 from runtime.engine.steps import Steps
 from runtime.engine.stream import Stream, WakeFailed
@@ -86,105 +86,107 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def bell(clock: Clock) -> Bell:
-    return Bell(clock)
+def notifier(clock: Clock) -> Notifier:
+    return Notifier(clock)
 
 
 def ids(stream: Stream) -> list[tuple[int, ...]]:
     return [delta.ids for delta in stream.take()]
 
 
-def begun(bell: Bell) -> Stream:
+def begun(notifier: Notifier) -> Stream:
     """A stream whose first token has just been taken."""
-    stream = Stream(bell)
+    stream = Stream(notifier)
     stream.put(Delta((1,)))
-    bell.ring()
+    notifier.notify()
     assert ids(stream) == [(1,)]
     return stream
 
 
-def test_the_first_token_waits_until_the_next_step_is_on_its_way(bell: Bell) -> None:
-    begun(bell)
-    stream = Stream(bell)
+def test_the_first_token_waits_until_the_next_step_is_on_its_way(notifier: Notifier) -> None:
+    begun(notifier)
+    stream = Stream(notifier)
     stream.put(Delta((2,)))
-    bell.step_over(more=True)
+    notifier.step_over(more=True)
     assert not stream.has_news
-    bell.device_waited_for()
+    notifier.device_waited_for()
     assert ids(stream) == [(2,)]
 
 
-def test_tokens_of_short_steps_come_together(bell: Bell, clock: Clock) -> None:
-    stream, got = begun(bell), list[list[tuple[int, ...]]]()
+def test_tokens_of_short_steps_come_together(notifier: Notifier, clock: Clock) -> None:
+    stream, got = begun(notifier), list[list[tuple[int, ...]]]()
     for n in range(2, 12):
-        clock.now_s += GRAIN_S / 4.5
+        clock.now_s += INTERVAL_S / 4.5
         stream.put(Delta((n,)))
-        bell.step_over(more=True)
-        bell.device_waited_for()
+        notifier.step_over(more=True)
+        notifier.device_waited_for()
         got.append(ids(stream))
     assert [len(some) for some in got] == [0, 0, 0, 0, 5, 0, 0, 0, 0, 5]
 
 
-FEW, MORE, MANY = (1, 1.0), (READERS * 3 // 2, 1.5), (99, GRAINS)
+FEW, MORE, MANY = (1, 1.0), (READERS * 3 // 2, 1.5), (99, MOST_INTERVALS)
 
 
-@pytest.mark.parametrize(("readers", "grains"), [FEW, (READERS, 1.0), MORE, MANY])
-def test_many_readers_are_told_less_often(bell: Bell, clock: Clock, readers: int, grains: float) -> None:
-    streams = [begun(bell) for _ in range(readers)]
+@pytest.mark.parametrize(("readers", "intervals"), [FEW, (READERS, 1.0), MORE, MANY])
+def test_many_readers_are_told_less_often(
+    notifier: Notifier, clock: Clock, readers: int, intervals: float
+) -> None:
+    streams = [begun(notifier) for _ in range(readers)]
     for stream in streams:
         stream.put(Delta((2,)))
-    bell.step_over(more=True)
-    clock.now_s += 0.99 * grains * GRAIN_S
-    bell.device_waited_for()
+    notifier.step_over(more=True)
+    clock.now_s += 0.99 * intervals * INTERVAL_S
+    notifier.device_waited_for()
     assert not any(stream.has_news for stream in streams)
-    clock.now_s += 0.02 * grains * GRAIN_S
-    bell.device_waited_for()
+    clock.now_s += 0.02 * intervals * INTERVAL_S
+    notifier.device_waited_for()
     assert all(ids(stream) == [(2,)] for stream in streams)
 
 
-def test_tokens_of_long_steps_come_one_by_one(bell: Bell, clock: Clock) -> None:
-    stream = begun(bell)
+def test_tokens_of_long_steps_come_one_by_one(notifier: Notifier, clock: Clock) -> None:
+    stream = begun(notifier)
     for n in range(2, 6):
-        clock.now_s += 1.01 * GRAIN_S
+        clock.now_s += 1.01 * INTERVAL_S
         stream.put(Delta((n,)))
-        bell.step_over(more=True)
-        bell.device_waited_for()
+        notifier.step_over(more=True)
+        notifier.device_waited_for()
         assert ids(stream) == [(n,)]
 
 
-def test_nothing_waits_for_a_step_that_reads_a_prompt(bell: Bell) -> None:
-    stream = begun(bell)
+def test_nothing_waits_for_a_step_that_reads_a_prompt(notifier: Notifier) -> None:
+    stream = begun(notifier)
     stream.put(Delta((2,)))
-    bell.step_over(more=True)
-    bell.hurry()
-    bell.device_waited_for()
+    notifier.step_over(more=True)
+    notifier.hurry()
+    notifier.device_waited_for()
     assert ids(stream) == [(2,)]
 
 
-def test_a_step_that_never_waits_holds_nothing_back_for_long(bell: Bell, clock: Clock) -> None:
-    stream = begun(bell)
+def test_a_step_that_never_waits_holds_nothing_back_for_long(notifier: Notifier, clock: Clock) -> None:
+    stream = begun(notifier)
     stream.put(Delta((2,)))
-    bell.step_over(more=True)
-    clock.now_s += 1.01 * GRAIN_S
-    bell.step_over(more=True)
+    notifier.step_over(more=True)
+    clock.now_s += 1.01 * INTERVAL_S
+    notifier.step_over(more=True)
     assert ids(stream) == [(2,)]
 
 
-def test_where_no_step_follows_nothing_waits(bell: Bell) -> None:
-    stream = begun(bell)
+def test_where_no_step_follows_nothing_waits(notifier: Notifier) -> None:
+    stream = begun(notifier)
     stream.put(Delta((2,)))
-    bell.step_over(more=False)
+    notifier.step_over(more=False)
     assert ids(stream) == [(2,)]
 
 
-def test_the_end_of_a_stream_takes_its_tokens_with_it(bell: Bell) -> None:
+def test_the_end_of_a_stream_takes_its_tokens_with_it(notifier: Notifier) -> None:
     woken = list[int]()
-    stream, other = Stream(bell, lambda: woken.append(1)), Stream(bell)
+    stream, other = Stream(notifier, lambda: woken.append(1)), Stream(notifier)
     other.put(Delta((4,)))
     stream.put(Delta((5,)))
     stream.put(Finish("stop"))
     assert [delta.ids for delta in stream.take()] == [(5,)]
     assert not woken
-    bell.step_over(more=True)
+    notifier.step_over(more=True)
     assert woken == [1]
     assert other.has_news
 

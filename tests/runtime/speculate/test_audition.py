@@ -18,9 +18,9 @@ from runtime.sampling.sampler import Sampler
 from runtime.speculate import draft_model
 from runtime.speculate.audition import BESIDE, TOKENS, AuditionSchedule, runs
 from runtime.speculate.clock import Moment
-from runtime.speculate.desk import Desk
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Audition, Proposal, Rows
+from runtime.speculate.drafting import Drafting
 from runtime.step import Step
 from tests.support.drafting import Idle
 from tests.support.parity import Reference
@@ -135,30 +135,35 @@ class Heard(Idle):
         return Proposal(mx.full((len(rows), depth), self.token, mx.int32), (depth,) * len(rows))
 
 
-def answer(drafter: Heard, steps: int, *, extra_s: float = 0.0) -> tuple[Desk, list[float]]:
+def answer(drafter: Heard, steps: int, *, extra_s: float = 0.0) -> tuple[Drafting, list[float]]:
     """One row behind a prompt of five tokens, whose answer is all sevens; and what its rounds took."""
-    desk, ids, now_s, took = Desk({"made": drafter}, build_memory([])), [1, 2, 3, 4, 5], 0.0, list[float]()
-    desk.begin(0, ids)
+    drafting, ids, now_s, took = (
+        Drafting({"made": drafter}, build_memory([])),
+        [1, 2, 3, 4, 5],
+        0.0,
+        list[float](),
+    )
+    drafting.begin(0, ids)
     ids = [*ids, 7]
     for _ in range(steps):
         began = Moment(now_s)
-        if not desk.pauses(1, shared=False):
-            desk.done(began)
-            outlook = desk.outlook([ids], [20], flying=False)
-            with desk.round(began, outlook, shared=False) as here:
+        if not drafting.pauses(1, shared=False):
+            drafting.done(began)
+            outlook = drafting.outlook([ids], [20], in_flight=False)
+            with drafting.round(began, outlook, shared=False) as here:
                 guess = here.propose(Rows([ids], Sampler([GREEDY])), [20]) if outlook.asks else None
                 drafts = guess.proposal.counts[0] if guess else 0
                 kept = 1 + drafts * (drafter.token == 7)
                 here.keep(Step((len(ids) - 1,), (1 + drafts,)), mx.zeros((1, 1 + drafts, 1)), [kept])
         else:
             kept = 1
-        desk.meanwhile()
-        took.append(1.0 + extra_s * desk.listens)
-        if desk.listens:
-            desk.listen(1, Rows([ids], Sampler([GREEDY])))
+        drafting.meanwhile()
+        took.append(1.0 + extra_s * drafting.listens)
+        if drafting.listens:
+            drafting.listen(1, Rows([ids], Sampler([GREEDY])))
         now_s += took[-1]
         ids = ids + [7] * kept
-    return desk, took
+    return drafting, took
 
 
 def test_who_is_wrong_is_never_asked() -> None:
@@ -191,20 +196,20 @@ def test_until_there_is_enough_to_judge_by_nobody_asks_at_every_token(
 
 def test_nobody_is_heard_where_all_rows_have_ended_since() -> None:
     drafter = Heard(7)
-    desk, _ = answer(drafter, TOKENS - 1)
-    desk.outlook([[1, 2, 3, 4, 5, *[7] * TOKENS]], [20], flying=False)
-    assert desk.listens
-    desk.listen(0, Rows([], Sampler([])))
+    drafting, _ = answer(drafter, TOKENS - 1)
+    drafting.outlook([[1, 2, 3, 4, 5, *[7] * TOKENS]], [20], in_flight=False)
+    assert drafting.listens
+    drafting.listen(0, Rows([], Sampler([])))
     assert not drafter.heard
 
 
 def test_a_short_prompt_more_does_not_count_as_an_answer() -> None:
     """Another row's place is filled; nobody is judged by what its user wrote."""
     drafter = Heard(7)
-    desk, _ = answer(drafter, 1)
-    desk.begin(0, [1, 2])
-    desk.move(0, 1)
-    desk.begin(0, list(range(40)))
+    drafting, _ = answer(drafter, 1)
+    drafting.begin(0, [1, 2])
+    drafting.move(0, 1)
+    drafting.begin(0, list(range(40)))
     for _ in range(20):
-        desk.outlook([list(range(41)), [1, 2, 7]], [20, 20], flying=False)
-        assert not desk.listens
+        drafting.outlook([list(range(41)), [1, 2, 7]], [20, 20], in_flight=False)
+        assert not drafting.listens

@@ -11,7 +11,7 @@ from runtime.cache.budget import Budget
 from runtime.errors import CacheFull
 
 
-class Shares:
+class MemoryLimits:
     """budget: of layer memory. kept_limit: bytes that may be kept of earlier sequences; None: nothing is.
     keep: given a limit of those, forgets what is too much; how many bytes are kept then, which are more where
     rows stand on them.

@@ -5,20 +5,20 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.engine.drawing import Drawn
-from runtime.engine.flight import Flight
+from runtime.engine.in_flight import InFlight
 
 
 class Counted:
     """Draws for parts of rows, and notes what of it is on its way."""
 
-    def __init__(self, flight: Flight, rows: list[Any]) -> None:
-        self.flight, self.rows = flight, rows
+    def __init__(self, in_flight: InFlight, rows: list[Any]) -> None:
+        self.in_flight, self.rows = in_flight, rows
 
     def step(self) -> tuple[list[Any], list[Drawn]]:
         """Whose turn it was, and what is to be read."""
-        part = self.flight.part(self.rows)
-        self.flight.taken(self.rows)
-        return part, self.flight.send_off([Drawn(part, mx.zeros((len(part), 1), mx.int32))])
+        part = self.in_flight.part(self.rows)
+        self.in_flight.taken(self.rows)
+        return part, self.in_flight.dispatch([Drawn(part, mx.zeros((len(part), 1), mx.int32))])
 
 
 def named(*names: Any) -> list[Any]:
@@ -31,23 +31,23 @@ def rows_of(groups: Any) -> list[list[Any]]:
 
 
 def test_all_rows_decode_at_once_and_are_read_a_step_late() -> None:
-    counted = Counted(Flight(), ["a", "b"])
+    counted = Counted(InFlight(), ["a", "b"])
     assert rows_of(counted.step()[1]) == []
-    assert not counted.flight.holds(named("a", "b"))
+    assert not counted.in_flight.holds(named("a", "b"))
     assert rows_of(counted.step()[1]) == [["a", "b"]]
-    assert rows_of(counted.flight.land()) == [["a", "b"]]
-    assert len(counted.flight) == 0
+    assert rows_of(counted.in_flight.take()) == [["a", "b"]]
+    assert len(counted.in_flight) == 0
 
 
 def test_parts_take_turns_and_are_held_until_the_next_one_is_drawn() -> None:
-    flight = Flight(2)
-    counted = Counted(flight, [*"abcde"])
+    in_flight = InFlight(2)
+    counted = Counted(in_flight, [*"abcde"])
     found = []
     for _ in range(5):
-        begins = flight.begins
+        begins = in_flight.begins
         part, due = counted.step()
         found.append(("".join(part), begins, ["".join(its) for its in rows_of(due)]))
-        assert flight.holds(part[:1])
+        assert in_flight.holds(part[:1])
     assert found == [
         ("ab", True, []),
         ("cde", False, []),
@@ -55,39 +55,39 @@ def test_parts_take_turns_and_are_held_until_the_next_one_is_drawn() -> None:
         ("cde", False, ["cde"]),
         ("ab", True, ["ab"]),
     ]
-    assert rows_of(flight.land()) == [["c", "d", "e"], ["a", "b"]]
-    assert not flight.holds(named("a"))
+    assert rows_of(in_flight.take()) == [["c", "d", "e"], ["a", "b"]]
+    assert not in_flight.holds(named("a"))
 
 
 def test_every_row_has_its_turn_as_often_however_many_there_are() -> None:
     for count in range(1, 12):
-        counted = Counted(Flight(4), list(range(count)))
+        counted = Counted(InFlight(4), list(range(count)))
         seen = [row for _ in range(min(4, count)) for row in counted.step()[0]]
         assert seen == list(range(count))
-        assert counted.flight.begins
+        assert counted.in_flight.begins
 
 
 def test_rows_that_leave_and_come_leave_nobody_out() -> None:
-    counted = Counted(Flight(3), list(range(6)))
+    counted = Counted(InFlight(3), list(range(6)))
     counted.step()
     counted.step()
     counted.rows = [0]
     assert counted.step()[0] == [0]
     counted.rows = list(range(4))
     assert [counted.step()[0] for _ in range(3)] == [[0], [1], [2, 3]]
-    assert counted.flight.part([]) == []
+    assert counted.in_flight.part([]) == []
 
 
 def test_what_is_not_of_a_part_is_on_its_way_with_all_before_it() -> None:
-    counted = Counted(Flight(2), [*"abcd"])
+    counted = Counted(InFlight(2), [*"abcd"])
     counted.step()
-    flight = counted.flight
-    assert flight.holds(named("a"))
-    flight.whole()
+    in_flight = counted.in_flight
+    assert in_flight.holds(named("a"))
+    in_flight.whole()
     drawn = Drawn(named("x"), mx.zeros((1, 1), mx.int32))
-    assert flight.send_off([drawn]) == []
-    assert not flight.holds(named("a"))
-    assert flight.begins
+    assert in_flight.dispatch([drawn]) == []
+    assert not in_flight.holds(named("a"))
+    assert in_flight.begins
     again = Drawn(named("x"), mx.ones((1, 1), mx.int32))
-    flight.replace(drawn, again)
-    assert rows_of(flight.send_off([])) == [["a", "b"], ["x"]]
+    in_flight.replace(drawn, again)
+    assert rows_of(in_flight.dispatch([])) == [["a", "b"], ["x"]]

@@ -26,12 +26,12 @@ Wake = Callable[[], object]
 """
 
 
-GRAIN_S = 1 / 40
-"""How long tokens may wait for others: one grain."""
+INTERVAL_S = 1 / 40
+"""How long tokens may wait for others: one interval."""
 READERS = 12
-"""Up to so many readers are told once per grain; n times as many, once in n grains."""
-GRAINS = 2.5
-"""No reader is told more rarely than once in so many grains."""
+"""Up to so many readers are told once per interval; n times as many, once in n intervals."""
+MOST_INTERVALS = 2.5
+"""No reader is told more rarely than once in so many intervals."""
 
 
 class Listener(Protocol):
@@ -48,14 +48,14 @@ class Listener(Protocol):
         ...
 
 
-class Bell:
+class Notifier:
     """Used on the engine's thread only."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """clock: gives seconds."""
         self._news: dict[Listener, None] = {}
         self._pressing = self._due = self._left = False
-        self._clock, self._rung_s = clock, 0.0
+        self._clock, self._notified_s = clock, 0.0
 
     def note(self, listener: Listener, *, pressing: bool = False, due: bool = False) -> None:
         """There is something new for this listener. pressing: tell it by the end of this step; due: by the
@@ -71,25 +71,25 @@ class Bell:
     def step_over(self, *, more: bool) -> None:
         """more: another step follows."""
         if not more or self._pressing or (self._left and self._is_time):
-            self.ring()  # there was no better moment: the step never waited for the device
+            self.notify()  # there was no better moment: the step never waited for the device
         self._left = bool(self._news)
 
     def device_waited_for(self) -> None:
         """A step is on its way and the host has nothing else to do: the best moment to tell readers."""
         if self._news and self._is_time:
-            self.ring()
+            self.notify()
 
     @property
     def _is_time(self) -> bool:
-        grains = min(max(len(self._news) / READERS, 1.0), GRAINS)
-        return self._due or self._clock() - self._rung_s >= grains * GRAIN_S
+        intervals = min(max(len(self._news) / READERS, 1.0), MOST_INTERVALS)
+        return self._due or self._clock() - self._notified_s >= intervals * INTERVAL_S
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Tell everybody for whom there is something."""
         self._pressing = self._due = self._left = False
         if not self._news:
             return
-        self._rung_s = self._clock()
+        self._notified_s = self._clock()
         news, self._news = list(self._news), {}
         for listener in news:
             listener.hand_over()

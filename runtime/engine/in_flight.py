@@ -17,7 +17,7 @@ from runtime.engine.drawing import Drawn
 from runtime.engine.row import Row
 
 
-class Flight:
+class InFlight:
     """parts: in how many rows may decode."""
 
     def __init__(self, parts: int = 1) -> None:
@@ -63,7 +63,7 @@ class Flight:
         """Is a token of some of these not on its way, so that it would not be read before their next?"""
         return any(row in rows for group in self._held for row in group.rows)
 
-    def send_off(self, drawn: list[Drawn]) -> list[Drawn]:
+    def dispatch(self, drawn: list[Drawn]) -> list[Drawn]:
         """These were drawn now, and are on their way; where a part of the rows has taken its step, those that
         were drawn for the one before are, and these when the next is drawn. What was before is handed out,
         to be read.
@@ -81,7 +81,7 @@ class Flight:
         self._drawn = [new if group is old else group for group in self._drawn]
         mx.async_eval(new.arrays)
 
-    def land(self) -> list[Drawn]:
+    def take(self) -> list[Drawn]:
         """All of it, to be read."""
         drawn, self._drawn, self._held = self._drawn, [], []
         return drawn

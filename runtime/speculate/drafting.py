@@ -1,4 +1,4 @@
-"""The one door to drafters: which of them drafts in the next round, and how far, learned from earlier rounds.
+"""All that an engine asks of drafters: which of them drafts next, and how far, learned from earlier rounds.
 
 There may be several drafters (a draft model, prompt lookup). What is learned of them is kept for each size of
 batch, since cost and gain depend on how many rows share a round (`runtime.speculate.learner`). What happens
@@ -33,7 +33,7 @@ ASKING = 0.004  # share of plain rounds that asking may take while no drafter pa
 LONGEST_PAUSE = 31  # steps: a text may begin to repeat itself at any of them
 
 
-class Desk:
+class Drafting:
     """drafters: by name, in the order of preference as long as nothing is known. memory: the target's.
 
     learned: what `learned()` returned in an earlier run; parts of it that are not understood are ignored.
@@ -60,13 +60,13 @@ class Desk:
         ids: Sequence[Sequence[int]],
         limits: Sequence[int],
         *,
-        flying: bool,
+        in_flight: bool,
         forced: Sequence[int] = (),
     ) -> Outlook:
         """Which drafters may be asked at this step, and for what.
 
-        ids: all tokens of the decoding rows that have been read back; flying: one more of each row is in
-        flight. limits: the most drafts that each row can use. forced: as in Graded, after the one in flight.
+        ids: all tokens of the decoding rows that have been read back. in_flight: one more of each row was
+        drawn. limits: the most drafts that each row can use. forced: as in Graded, after the one in flight.
         """
         if not ids:
             return Outlook(0)
@@ -91,7 +91,7 @@ class Desk:
             if not decision.audition and learner.steady:
                 pause = (self._asking_s + self._learning_s) / (ASKING * learner.plain_s)
                 self._pause, self._pausing_rows = min(int(pause), LONGEST_PAUSE), len(ids)
-        if not flying or not decision.offers:
+        if not in_flight or not decision.offers:
             return Outlook(len(ids), decision)
         names = [offer.name for offer in decision.offers if offer.name in self._standby.graded]
         return Outlook(len(ids), decision, {name: grades[name] for name in names})
