@@ -15,7 +15,7 @@ from runtime.cache.page_files import Tensor, read_page
 from runtime.cache.page_folder import PrefixFolder, clear_pages, list_pages
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
-from tests.support.engines import GREEDY, finished, prompt, run, start
+from tests.support.engines import GREEDY, finished, ids_of, prompt, run, start
 
 KINDS = ["llama", "llama4_text", "qwen3_5", "recurrent_gemma", "gemma4_text"]
 SYSTEM, USER, OTHER = tuple(range(20, 50)), tuple(range(60, 72)), tuple(range(80, 95))
@@ -150,6 +150,28 @@ def test_what_is_read_for_one_of_many_is_there_when_it_begins(
         assert min(finish.usage.cached_tokens for finish in finishes) >= 56
         assert len(read) == len({*read}) == pages
         engine.close()
+
+
+def test_a_row_whose_place_was_taken_while_the_disk_read_begins_with_it_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = (*SYSTEM, *USER, *ASK)
+    engine = begin(tmp_path, "qwen3_5")
+    wanted, _ = ask(engine, ids, MARKS)
+    engine.close()
+    kept = PrefixFolder(tmp_path / "pages", "sha256:aa", 1 << 30)
+    engine = start(tmp_path / "model", "qwen3_5", max_rows=1, prefix_bytes=1 << 30, prefix_folder=kept)
+    with slow_disk(monkeypatch) as (asked, go):
+        waits = engine.submit(Request(ids, 10, GREEDY, marks=MARKS))
+        assert asked.wait(60)
+        taken = engine.submit(Request(OTHER, 200, GREEDY))
+        assert taken.read() is not None
+        go.set()
+        assert tuple(ids_of(waits)) == wanted
+        assert len(ids_of(taken)) < 200
+    assert waits.finish is not None
+    assert waits.finish.usage.cached_tokens == len(SYSTEM + USER)
+    engine.close()
 
 
 def test_who_leaves_while_a_page_is_read_waits_for_no_disk(
