@@ -18,7 +18,7 @@ from modelkit.pack.checks import check_parts
 from modelkit.pack.metadata import DRAFT_FOLDER, Metadata
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.part import Part
-from modelkit.pack.sources import gguf_at, open_gguf, open_source
+from modelkit.pack.sources import gguf_at, open_source
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, read_directory, read_single_file, subtree
@@ -26,11 +26,11 @@ from modelkit.source.tree import Files, read_directory, read_single_file, subtre
 
 def open_path(path: Path, label: str, more: Sequence[Path]) -> Opened:
     """A folder, or one file of weights. more: adapters. Raises SourceError, PlanError."""
-    gguf = gguf_at(path)
+    gguf = gguf_at(path, label)
     if gguf is None:
         files = read_single_file(path) if path.is_file() else _read_tree(path)
         return open_files(files, label, more)
-    target = decide(open_gguf(gguf, label), "target")
+    target = decide(gguf, "target")
     return _opened(target, None, Metadata(), label, (more, {}))
 
 

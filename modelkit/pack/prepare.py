@@ -38,6 +38,7 @@ from modelkit.pack.sources import Origin, Source, open_origin, with_head
 from modelkit.pack.worded import worded
 from modelkit.pack.writing.conversion import memo_key, recall, source_digests
 from modelkit.progress import Progress, Silent
+from modelkit.source.belongings import TEMPLATE
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.tree import TOOLS_TEMPLATE
 from modelkit.store.manifest import check_files
@@ -49,8 +50,6 @@ from runtime.records import dataclass
 if TYPE_CHECKING:
     from modelkit.chat.capabilities import Capabilities
     from modelkit.tokenizer import Tokenizer
-
-TEMPLATE = "chat_template.jinja"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from modelkit.address import RegistryAddress
+from modelkit.display import shown
 from modelkit.errors import FetchError, InvalidName, ModelNotFound, UnsupportedSource
 from modelkit.fetch.access import Access
 from modelkit.fetch.find import find_local, obtain, what_to_do
@@ -20,7 +21,7 @@ from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.metadata import DRAFT_FOLDER, Metadata, read_metadata
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.ollama_template import with_needed_template
-from modelkit.source.belongings import TOKENIZER, documents_of
+from modelkit.source.belongings import TEMPLATE, TOKENIZER, documents_in, is_document, kept_of
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.gguf.folder import gguf_in, is_gguf_file
 from modelkit.source.inventory import Inventory, read_inventory
@@ -116,20 +117,29 @@ def _pulled(address: RegistryAddress, access: Access) -> Name:
 
 def _open_path(path: Path) -> Origin:
     """A folder, or one file of weights; a .safetensors file with what lies beside it."""
-    gguf = gguf_at(path)
+    gguf = gguf_at(path, str(path))
     if gguf is not None:
-        return Origin(open_gguf(gguf, str(path)), Metadata(), None)
+        return Origin(gguf, Metadata(), None)
     files = read_directory(path) if path.is_dir() else read_single_file(path)
     return Origin(open_source(files, str(path), {}), Metadata(), None)
 
 
-def gguf_at(path: Path) -> Path | None:
-    """The GGUF file that a path stands for: itself, or the only model in the folder; None for other sources.
-    Raises SourceError for a folder with several, or one that cannot be read.
+def gguf_at(path: Path, label: str) -> Source | None:
+    """The GGUF model that a path stands for: that of the file, or the only one in the folder, with documents
+    beside it; None for other sources. Raises SourceError for a folder with several, or one that cannot be
+    read.
     """
     if is_gguf_file(path):
-        return path
-    return gguf_in(read_directory(path), path) if path.is_dir() else None
+        return open_gguf(path, label)
+    files = read_directory(path) if path.is_dir() else {}
+    gguf = gguf_in(files, path)
+    if gguf is None:
+        return None
+    source, others = open_gguf(gguf, label), [name for name in kept_of(files) if not is_document(name)]
+    if others:
+        note = f"not kept: {', '.join(map(shown, others))} (the GGUF file says what they would say)"
+        source = replace(source, notes=(note, *source.notes))
+    return _with_files(source, documents_in(files, label))
 
 
 def open_gguf(path: Path, label: str) -> Source:
@@ -163,7 +173,9 @@ def _open_local(local: Local) -> Origin:
         opened = open_source(local.files, local.label, {})
     else:  # which may have any name
         try:
-            opened = _with_documents(open_gguf(local.gguf, local.label), local.files)
+            beside = documents_in(local.files, local.label)
+            template = {name: path for name, path in local.files.items() if name == TEMPLATE}
+            opened = _with_files(open_gguf(local.gguf, local.label), {**beside, **template})
         except HeadAlone as head:
             head.upstream = local.upstream
             raise
@@ -178,10 +190,9 @@ def _open_local(local: Local) -> Origin:
     return Origin(source, Metadata(), None, said=said, beside=local.adapters)
 
 
-def _with_documents(source: Source, files: Files) -> Source:
-    """With the licences and descriptions that lie beside a GGUF file."""
-    documents = {name: files[name] for name in documents_of(files)}
-    kept = {**source.inventory.files, **documents}
+def _with_files(source: Source, files: Files) -> Source:
+    """With what belongs to a GGUF file and lies beside it."""
+    kept = {**source.inventory.files, **files}
     return replace(source, inventory=replace(source.inventory, files=kept))
 
 

@@ -17,13 +17,11 @@ from modelkit.pack import origins
 from modelkit.pack.licenses import is_license
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
-from modelkit.source.belongings import LIMIT_BYTES
+from modelkit.source.belongings import LIMIT_BYTES, TEMPLATE
 from modelkit.source.strict_json import read_json
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
-
-_TEMPLATE = "chat_template.jinja"
 
 
 def recipe(package: Package) -> Metadata:
@@ -146,7 +144,7 @@ def _directives(package: Package, *, clear: bool) -> Iterator[Directive]:
     made = recipe(package)
     if clear and made.system is None:
         yield Directive("SYSTEM", "")
-    if made.own_template and _TEMPLATE in package.files:
+    if made.own_template and TEMPLATE in package.files:
         yield Directive("TEMPLATE", template(package))
     for keyword, value in (("SYSTEM", made.system), ("RENDERER", made.renderer), ("PARSER", made.parser)):
         if value is not None:

@@ -14,6 +14,7 @@ from modelkit.source.tree import Files, is_own, is_safe_relative, open_regular
 
 LIMIT_BYTES = 64_000_000
 
+TEMPLATE = "chat_template.jinja"
 TOKENIZER = "tokenizer.json"
 _TEKKEN = "tekken.json"
 _SPM = ("source.spm", "target.spm", "sentencepiece.bpe.model")
@@ -36,7 +37,7 @@ _KEPT = (
     "vocab.json",
     "merges.txt",
     "vocab.txt",
-    "chat_template.jinja",
+    TEMPLATE,
     "chat_template.json",
     "modules.json",  # how sentence-transformers makes embeddings of what the model says
     "sentence_*_config.json",
@@ -85,6 +86,14 @@ def kept_of(names: Iterable[str]) -> list[str]:
 def documents_of(names: Iterable[str]) -> list[str]:
     """Licences, descriptions and the like, in name order."""
     return _apart(filter(is_document, names))
+
+
+def documents_in(top: Files, origin: str) -> Files:
+    """Those of a folder. Raises as `divide` does."""
+    found = {name: top[name] for name in documents_of(top)}
+    for name, path in found.items():
+        _check(name, path, origin)
+    return found
 
 
 def _apart(names: Iterable[str]) -> list[str]:

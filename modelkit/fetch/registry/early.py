@@ -37,7 +37,7 @@ def judge_early(making: Making, package: RemotePackage, judge: Judge, new: Trans
     here = {path: making.store.blob_path(blob.digest) for path, blob in files.items()}
     if OUTLINE in files:
         return
-    if package.has_archives:
+    if any(layer.packing != "raw" for layer in large):
         if "config.json" in files:
             judge(here, making.label, "elsewhere")
         return

@@ -5,7 +5,9 @@ writes into ModelPack's. Ollama's manifests have a reader of their own (`modelki
 refused by its name. Pure: documents in, values out; every path goes through `store.paths`.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from modelkit.errors import FetchError, StoreError
@@ -42,6 +44,17 @@ _DOCKER_FILES = {
     f"{_PACK}weight.v1.gguf": "model.gguf",
     f"{_PACK}weight.v1.safetensors": "model.safetensors",
 }
+
+# Where a model has several of a kind, Docker's order is their number.
+_SEVERAL = {
+    "model.gguf": "model-{0:05}-of-{1:05}.gguf",
+    "model.safetensors": "model-{0:05}-of-{1:05}.safetensors",
+    "LICENSE": "LICENSE-{0}",
+}
+
+# Config and tokenizer of a model in safetensors; folders such as 1_Pooling.
+_DOCKER_ARCHIVES = (f"{_DOCKER}vllm.config.tar", f"{_DOCKER}dir.tar")
+_DOCKER_ADAPTER = f"{_DOCKER}gguf.v3.lora"
 
 # Kinds that are known, and not read.
 _OTHERS = {
@@ -145,6 +158,10 @@ def _layer(value: Any, notes: list[str]) -> RemoteLayer | None:
         raise FetchError("a layer does not say what it is")
     if media_type in _DOCKER_FILES or media_type == f"{_DOCKER}model.file":
         return RemoteLayer(blob, "raw", check_path(named or _DOCKER_FILES.get(media_type)))
+    if media_type in _DOCKER_ARCHIVES:
+        return RemoteLayer(blob, "tar", named or "archive")
+    if media_type == _DOCKER_ADAPTER:  # without which it would be another model
+        raise FetchError("its LoRA adapter, a layer of Docker's, is not read")
     kind, mark, packing = media_type.removeprefix(_PACK).partition(".v1.")
     if media_type.startswith(_PACK) and mark and packing in _PACKINGS:
         if kind in _LEFT_OUT:
@@ -163,12 +180,14 @@ def _path(annotations: Mapping[str, Any]) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _numbered(layers: list[RemoteLayer]) -> tuple[RemoteLayer, ...]:
-    """Docker names no files where a model has several of a kind: its order is their number."""
-    nameless = [layer for layer in layers if layer.path == "model.safetensors" and layer.packing == "raw"]
-    if len(nameless) < 2:
-        return tuple(layers)
-    names = {id(one): f"model-{n:05}-of-{len(nameless):05}.safetensors" for n, one in enumerate(nameless, 1)}
-    return tuple(
-        RemoteLayer(one.blob, one.packing, names[id(one)]) if id(one) in names else one for one in layers
-    )
+def _numbered(layers: Sequence[RemoteLayer]) -> tuple[RemoteLayer, ...]:
+    """Files that nobody has named, of several of a kind: by their numbers."""
+    of, before = Counter(layer.path for layer in layers if layer.packing == "raw"), Counter[str]()
+    numbered: list[RemoteLayer] = []
+    for layer in layers:
+        path = layer.path
+        if layer.packing == "raw" and path in _SEVERAL and of[path] > 1:
+            before[path] += 1
+            path = _SEVERAL[path].format(before[path], of[path])
+        numbered.append(replace(layer, path=path))
+    return tuple(numbered)

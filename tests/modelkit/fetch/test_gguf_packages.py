@@ -120,6 +120,28 @@ def test_a_model_of_dockers_in_gguf(store: Store, registry: FakeRegistry, builde
     assert builder.seen["files"] == {"model.gguf": MODEL, "LICENSE": b"MIT"}
 
 
+def test_the_chat_template_beside_a_model_in_gguf_is_its_own(store: Store, registry: FakeRegistry) -> None:
+    kind = "application/vnd.docker.ai."
+    config = {"mediaType": f"{kind}model.config.v0.1+json", **registry.put_blob("ai/story", b"{}")}
+    parts = ("gguf.v3", gguf_llama.llama(["q8_0"])), ("chat.template.jinja", b"{{ messages[0].content }}!")
+    layers = [{"mediaType": kind + name, **registry.put_blob("ai/story", data)} for name, data in parts]
+    registry.put_manifest("ai/story", "q4", {"schemaVersion": 2, "config": config, "layers": layers})
+    pull(at(registry, "ai/story"), NAME, store, Access(), limits=QUICK)
+    assert find_template(store.resolve("back").files) == "{{ messages[0].content }}!"
+
+
+def test_shards_in_gguf_of_dockers_are_numbered(
+    store: Store, registry: FakeRegistry, builder: Builder
+) -> None:
+    kind = "application/vnd.docker.ai."
+    config = {"mediaType": f"{kind}model.config.v0.1+json", **registry.put_blob("ai/story", b"{}")}
+    shards = [{"mediaType": f"{kind}gguf.v3", **registry.put_blob("ai/story", one)} for one in (MODEL, b"2")]
+    registry.put_manifest("ai/story", "q4", {"schemaVersion": 2, "config": config, "layers": shards})
+    pull(at(registry, "ai/story"), NAME, store, Access(), builder, limits=QUICK)
+    names = "model-00001-of-00002.gguf", "model-00002-of-00002.gguf"
+    assert (builder.seen["files"], builder.seen["gguf"]) == ({names[0]: MODEL, names[1]: b"2"}, names[0])
+
+
 def test_gguf_is_told_in_capitals_too(store: Store, registry: FakeRegistry, builder: Builder) -> None:
     kind = "application/vnd.cncf.model."
     layer = {

@@ -7,6 +7,7 @@ import tarfile
 import zlib
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def offer(
         }
         for kind, data, path in layers
     ]
-    value = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "layers": described}
+    value: dict[str, Any] = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "layers": described}
     value["config"] = {"mediaType": config_type, **registry.put_blob("amy/story", config)}
     return registry.put_manifest("amy/story", tag, value)
 
@@ -221,6 +222,56 @@ def test_docker_models_keep_their_files_in_order(store: Store, registry: FakeReg
         "model-00002-of-00002.safetensors": b"two",
     }
     assert any("mmproj" in note for note in pulled.notes)
+
+
+def test_docker_models_have_their_config_in_an_archive(store: Store, registry: FakeRegistry) -> None:
+    offer(
+        registry,
+        (f"{DOCKER}safetensors", b"one", None),
+        (f"{DOCKER}vllm.config.tar", packed(file("config.json", CONFIG), file("merges.txt", b"a b")), None),
+        (f"{DOCKER}dir.tar", packed(file("1_Pooling/config.json", b"{}")), None),
+        (f"{DOCKER}license", b"MIT", None),
+        (f"{DOCKER}license", b"Apache", None),
+        config_type=f"{DOCKER}model.config.v0.1+json",
+    )
+    got(registry, store)
+    assert read(store, "back") == {
+        "1_Pooling/config.json": b"{}",
+        "LICENSE-1": b"MIT",
+        "LICENSE-2": b"Apache",
+        "config.json": CONFIG,
+        "merges.txt": b"a b",
+        "model.safetensors": b"one",
+    }
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_weights_beside_a_small_archive_are_judged_by_their_headers(
+    archived: bool, store: Store, registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early, "MOMENT_BYTES", 0)
+    folder = tiny.write_model(tmp_path / "model")
+    wide = json.dumps({**tiny.CONFIG, "intermediate_size": 256}).encode()
+    said = {**{path.name: path.read_bytes() for path in folder.iterdir()}, "config.json": wide}
+    weights = said.pop("model.safetensors")
+    if archived:
+        small = [(f"{DOCKER}vllm.config.tar", packed(*(file(*one) for one in said.items())), None)]
+    else:
+        small = [(f"{DOCKER}model.file", data, name) for name, data in said.items()]
+    offer(
+        registry,
+        *((f"{DOCKER}safetensors", weights, None), *small),
+        config_type=f"{DOCKER}model.config.v0.1+json",
+    )
+    with pytest.raises(ModelkitError, match=r"mlp\.down_proj"):
+        pull(at(registry), NAME, store, Access(), limits=QUICK, judge=check_runs)
+    assert whole_fetches(registry, weights) == 0
+
+
+def test_an_adapter_of_dockers_is_not_left_out(store: Store, registry: FakeRegistry) -> None:
+    layers = ((f"{DOCKER}gguf.v3", b"GGUF", None), (f"{DOCKER}gguf.v3.lora", b"GGUF", None))
+    offer(registry, *layers, config_type=f"{DOCKER}model.config.v0.1+json")
+    assert "LoRA adapter" in refused(registry, store).message
 
 
 def test_code_and_data_are_left_out(store: Store, registry: FakeRegistry) -> None:

@@ -68,6 +68,22 @@ def test_a_folder_stands_for_the_only_model_in_it(store: Store, tmp_path: Path) 
     assert f"Name one of them, such as {folder}/tiny-Q4_K_M.gguf." in str(caught.value)
 
 
+def test_documents_in_the_folder_come_along_and_other_files_are_noted(store: Store, tmp_path: Path) -> None:
+    folder = write(tmp_path / "s", gguf_llama.llama(["q8_0"])).parent
+    for name in ("LICENSE", "README.md", "chat_template.jinja", "generation_config.json", "mmproj-x.gguf"):
+        (folder / name).write_text("{}")
+    package = create(store, folder)
+    assert {"LICENSE", "README.md"} <= package.files.keys()
+    assert package.files["generation_config.json"].read_text() != "{}"
+    assert "chat_template.jinja" not in package.files
+    note = "not kept: chat_template.jinja, generation_config.json (the GGUF file says what they would say)"
+    with modelkit.load(folder, home=tmp_path) as model:
+        assert note in model.notes
+    (folder / "LICENSE").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(SourceError, match="LICENSE is a Git-LFS pointer"):
+        create(store, folder)
+
+
 def test_no_model_is_refused_by_what_it_is(store: Store, tmp_path: Path) -> None:
     for kind in ("adapter", "mmproj", "imatrix"):
         path = write(tmp_path / "s", gguf_llama.llama(["q8_0"], more={"general.type": kind}))
