@@ -28,9 +28,12 @@ from modelkit.source.prequantized import FloatWeights
 from modelkit.source.tensor import TensorInfo
 from runtime.config.spellings import ALIASES
 from runtime.config.text import levels
+from runtime.tensors.towers import unwrapped
 
 HEADS = ("lm_head.weight", "embed_out.weight", "lm_head.out_proj.weight")
 """What checkpoints call an output head, behind the names of wrappers."""
+OTHER_HEADS = ("head.weight", "decoder.weight")
+"""RWKV's and ModernBERT's. Elsewhere parts of a network may be called so."""
 _TABLES = (
     *("embed_tokens.weight", ".embeddings.weight", "wte.weight", "embed_in.weight"),
     *("word_embeddings.weight", "backbone.embedding.weight"),  # Falcon and BLOOM, and Mamba of old
@@ -65,6 +68,11 @@ def settle_head(source: Source) -> tuple[Source, str | None]:
         return source, head.name
     note = f"{head.name} differs from {table.name}: it is used, though config.json ties the two ({_KEY})"
     return replace(source, inventory=_untied(inventory, head, table), notes=(*source.notes, note)), None
+
+
+def is_head(name: str) -> bool:
+    """Is it what a checkpoint calls its output head, in a wrapper or not?"""
+    return unwrapped(name) in (*HEADS, *OTHER_HEADS)
 
 
 def settle_lone_head(source: Source) -> Source:

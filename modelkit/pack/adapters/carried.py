@@ -183,19 +183,21 @@ def _opened(place: "Path | Local", config: Mapping[str, Any]) -> "tuple[AdapterS
 def _placed(adapter: "AdapterSource", described: Described, target: "Part", *, fuse: bool) -> "Placement":
     """In the target's network, where run time takes it."""
     from modelkit.pack.adapters.attachable import require_attachable  # these load MLX
-    from modelkit.pack.adapters.place import head_beside, place
+    from modelkit.pack.adapters.place import head_beside, place, with_head
     from modelkit.pack.adapters.saved import settle_saved, settle_tied
     from modelkit.pack.adapters.towers import without_towers
     from modelkit.source.adapters.value import refuse
     from modelkit.source.prequantized import BitNetWeights
-    from runtime.models.passage import parameters
 
     if isinstance(target.source.kind, BitNetWeights):
         refuse(adapter.label, ["BitNet's projections read what is rounded, which no adapter does"])
     shapes = {name: tensor.shape for name, tensor in target.source.inventory.tensors.items()}
     adapter, left_out = without_towers(adapter, described, shapes)
-    adapter, notes = settle_saved(adapter, target.source)
-    if head_beside(described, parameters(described)):
+    kernels = [f"{shown(name)} is a convolution, which takes no pair here" for name in adapter.kernels]
+    refuse(adapter.label, kernels)
+    tied = head_beside(described) is not None
+    adapter, notes = settle_saved(with_head(adapter) if tied else adapter, target.source)
+    if tied:
         adapter, apart = settle_tied(adapter)
         notes += apart
     adapter = replace(adapter, notes=(*adapter.notes, *left_out, *notes))

@@ -13,7 +13,6 @@ from modelkit.pack.adapters.stored import StoredAdapter
 from modelkit.pack.sources import Origin
 from modelkit.source.inventory import Inventory
 from runtime.models import Described
-from runtime.models.passage import parameters
 from runtime.nn.low_rank import HEAD
 from runtime.records import dataclass
 
@@ -41,7 +40,7 @@ class ExportedAdapter:
     @property
     def table(self) -> str | None:
         """The parameter that is embedding and head in one; None where the head is a matrix of its own."""
-        return head_beside(self.described, parameters(self.described))
+        return head_beside(self.described)
 
     def refuse(self, text: str, hint: str = HINT) -> NoReturn:
         """text: what follows the adapter's name."""

@@ -22,7 +22,7 @@ from modelkit.pack.planning.matrix import stored_input_first
 from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
 from runtime.models import Described
-from runtime.models.passage import Arrival, Form, by_numbers, parameters, trace
+from runtime.models.passage import Arrival, Form, by_numbers, trace
 from runtime.nn.low_rank import HEAD
 from runtime.records import dataclass
 
@@ -59,7 +59,7 @@ def ways(described: Described, inventory: Inventory, changed: Iterable[str]) -> 
     Raises PlanError for what cannot be fused into this checkpoint.
     """
     names = set(changed)
-    if head_beside(described, parameters(described)) is not None:
+    if head_beside(described) is not None:
         names.discard(f"{HEAD}.weight")
     return ways_of(described, inventory, names)
 
@@ -69,7 +69,7 @@ def table_that_parts(described: Described, changed: set[str], *, unties: bool) -
 
     unties: does a change to the embedding leave a head that is tied to it?
     """
-    tied = head_beside(described, parameters(described))
+    tied = head_beside(described)
     touched = {tied, f"{HEAD}.weight"} & changed
     return tied if touched and (unties or len(touched) == 1) else None
 

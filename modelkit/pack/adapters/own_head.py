@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from modelkit.errors import PlanError
 from modelkit.pack.sources import Source
-from modelkit.pack.tying import HEADS, untied
+from modelkit.pack.tying import HEADS, OTHER_HEADS, untied
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import CodeWeights, GgufWeights, MlxWeights
 from modelkit.source.tensor import TensorInfo
@@ -123,7 +123,7 @@ def _names(described: Described, own: str, table: TensorInfo) -> Iterator[str]:
     """Modules that a checkpoint of that family may store its head in, at the wrapper's place or outside."""
     shape, parts = (described.vocab_size, described.hidden_size), table.name.split(".")
     for depth in range(len(parts) - 1):
-        for leaf in (*HEADS, "head.weight"):  # the last is RWKV's
+        for leaf in (*HEADS, *OTHER_HEADS):
             name = ".".join((*parts[:depth], leaf))
             if any(one.name == f"{own}.weight" for one in trace(described, {name: shape}, {}).arrivals):
                 yield name.removesuffix(".weight")

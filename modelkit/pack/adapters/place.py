@@ -16,9 +16,11 @@ from modelkit.errors import SourceError
 from modelkit.pack.adapters.oriented import HINT, Shapes, oriented
 from modelkit.pack.adapters.repeated import for_first_use
 from modelkit.pack.adapters.saved import TOKENS_HINT, size
+from modelkit.pack.tying import is_head
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
 from runtime.models import Described
 from runtime.models.passage import Arrival, Passage, output_first, parameters, trace
+from runtime.nn.linear import head_of
 from runtime.nn.low_rank import HEAD
 from runtime.nn.mla import HeadLinear
 from runtime.nn.moe import SwitchLinear
@@ -105,7 +107,7 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
     kinds = kinds_of(described)
     tables = {name for name, kind in kinds.items() if kind == "table"}
     pairs = oriented(adapter, described, stored, tables)
-    tied = head_beside(described, network)
+    tied = head_beside(described)
     heads = [
         name for name in pairs if tied and name == f"{HEAD}.weight" and pairs[name].shape == network[tied]
     ]
@@ -152,12 +154,23 @@ def _with_trunk(adapter: AdapterSource, network: Shapes) -> AdapterSource:
     return adapter.renamed(lambda name: TRUNK + name)
 
 
-def head_beside(described: Described, network: Shapes) -> str | None:
+def head_beside(described: Described) -> str | None:
     """The table that is the head, too; None where the head is a matrix of its own."""
-    if not getattr(described.config, "tied", False):
+    network: Any = described.network()
+    table = head_of(network)
+    if table is None:
         return None
-    wanted = (described.vocab_size, described.hidden_size)
-    return next((name for name, shape in network.items() if shape == wanted), None)
+    return next(f"{name}.weight" for name, module in network.named_modules() if module is table)
+
+
+def with_head(adapter: AdapterSource) -> AdapterSource:
+    """For a base whose head is its embedding, so that no tensor of it has a head's name: HEAD for what
+    checkpoints of its kind, or their wrappers, call one.
+    """
+    found = [name for name in {*adapter.names, *adapter.saved} if is_head(name)]
+    if len(found) > 1:  # these are not one thing
+        return adapter
+    return adapter.renamed(lambda name: f"{HEAD}.weight" if name in found else name)
 
 
 def _identity(name: str, shape: tuple[int, ...]) -> Arrival:

@@ -33,8 +33,8 @@ def without_towers(
     )
     for has, what, why in parts:
         left = _without(adapter, has)
-        count = len(adapter.pairs) - len(left.pairs) + len(adapter.whole) - len(left.whole)
-        if count and not (left.pairs or left.whole or left.rows):
+        count = len(adapter.names - left.names)
+        if count and not left.names:
             raise SourceError(f"{adapter.label} changes what is {what} alone, and {why}")
         notes += [f"{count} of its changes are {what}, and are left out"] if count else []
         adapter = left
@@ -50,5 +50,6 @@ def _without(adapter: AdapterSource, has: Callable[[str], bool]) -> AdapterSourc
         adapter,
         pairs=tuple(pair for pair in adapter.pairs if not has(pair.names[0])),
         whole={name: tensor for name, tensor in adapter.whole.items() if not has(name)},
+        kernels=tuple(name for name in adapter.kernels if not has(name)),
         saved={name: tensor for name, tensor in adapter.saved.items() if not has(name)},
     )

@@ -5,6 +5,7 @@ Keys are `base_model.model.`, the module's path in transformers, and one of
     .lora_A.weight [r, C]   .lora_B.weight [R, r]   .lora_B.bias [R]        a linear layer
     .lora_embedding_A [r, V]   .lora_embedding_B [D, r]                     a table
     .lora_magnitude_vector[.weight] [R]                                     DoRA, new and old
+    .lora_A.weight [r, C, k, ..]   .lora_B.weight [R, r, 1, ..]             a convolution
     .lora_A.weight [E · r, C]   .lora_B.weight [R, r · E]                   a parameter (`target_parameters`);
                                                                             a second one inside `.base_layer`
     .token_adapter.trainable_tokens_delta [n, D]                            rows of a table
@@ -86,7 +87,10 @@ def read_peft(files: Files, label: str) -> AdapterSource:
             problems.append(f"`{shown(tensor.name)}` is nothing that a LoRA has")
         else:
             whole[name.replace(".base_layer.", ".")] = tensor
-    pairs = [_pair(module, parts, config, problems) for module, parts in modules.items()]
+    kernels = [module for module, parts in modules.items() if _is_kernel(parts)]
+    pairs = [
+        _pair(module, parts, config, problems) for module, parts in modules.items() if module not in kernels
+    ]
     refuse(f"{label}/{WEIGHTS}", problems)
     return AdapterSource(
         label=label,
@@ -95,6 +99,7 @@ def read_peft(files: Files, label: str) -> AdapterSource:
         pairs=tuple(pair for pair in pairs if pair is not None),
         whole=whole,
         rows=tuple(rows),
+        kernels=tuple(f"{module}.weight" for module in kernels),
         saved=saved,
         base=config.base,
         unties=not config.ties,
@@ -123,6 +128,12 @@ def _notes(config: PeftConfig) -> tuple[str, ...]:
     if not config.dora:
         return ()
     return ("DoRA: its norms are those of the base as it is stored here, packed or not",)
+
+
+def _is_kernel(parts: Mapping[str, TensorInfo]) -> bool:
+    """Are these the pair of a convolution, over one axis or more?"""
+    a, b = (parts[name].shape if name in parts else () for name in ("A", "B"))
+    return len(a) == len(b) > 2 and set(b[2:]) == {1}
 
 
 def _pair(

@@ -120,6 +120,10 @@ class AdapterSource:
     whole: Mapping[str, TensorInfo] = field(default_factory=dict[str, TensorInfo])
     """Whole tensors, by their names in a checkpoint."""
     rows: tuple[OwnRows, ...] = ()
+    kernels: tuple[str, ...] = ()
+    """Convolutions with pairs, by their names in a checkpoint: towers for images have such, and nothing that
+    runs takes one.
+    """
     saved: Mapping[str, TensorInfo] = field(default_factory=dict[str, TensorInfo])
     """Layers of the base that were saved beside their pairs, by their names in a checkpoint."""
     base: str | None = None
@@ -142,6 +146,7 @@ class AdapterSource:
             *(name for pair in self.pairs for name in pair.names),
             *self.whole,
             *(one.name for one in self.rows),
+            *self.kernels,
         }
 
     def renamed(self, name: Callable[[str], str]) -> "AdapterSource":
@@ -151,6 +156,7 @@ class AdapterSource:
             pairs=tuple(_renamed(pair, name) for pair in self.pairs),
             whole={name(one): tensor for one, tensor in self.whole.items()},
             rows=tuple(replace(one, name=name(one.name)) for one in self.rows),
+            kernels=tuple(map(name, self.kernels)),
             saved={name(one): tensor for one, tensor in self.saved.items()},
         )
 

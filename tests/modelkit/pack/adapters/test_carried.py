@@ -17,6 +17,7 @@ from modelkit.pack.adapters.stored import read_stored
 from modelkit.pack.metadata import FILE, read_metadata
 from modelkit.pack.prepare import prepare
 from modelkit.store.store import Store
+from runtime.models import describe
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import random_state, random_tensor, write_checkpoint
 from tests.support.parity import Reference
@@ -91,13 +92,53 @@ def test_what_is_for_images_is_left_out_and_told(tmp_path: Path) -> None:
     reference = AdapterReference("qwen3_vl_towers")
     reference.write_base(tmp_path / "model")
     reference.write(tmp_path / "both")
+    weights = tmp_path / "both/adapter_model.safetensors"
+    patches = "base_model.model.model.visual.patch_embed.proj"
+    pair = {"A": np.ones((2, 3, 2, 2, 2), np.float32), "B": np.ones((16, 2, 1, 1, 1), np.float32)}
+    kernel = {f"{patches}.lora_{name}.weight": array for name, array in pair.items()}
+    save_file(load_file(weights) | kernel, weights)
     made = create(tmp_path, "FROM ./model\nADAPTER ./both\n")
-    assert any("adapter both: 8 of its changes are for images and sound" in note for note in made.notes)
-    tensors = load_file(tmp_path / "both/adapter_model.safetensors")
+    assert any("adapter both: 9 of its changes are for images and sound" in note for note in made.notes)
+    tensors = load_file(weights)
     seen = {name: array for name, array in tensors.items() if ".visual." in name}
     write_peft(tmp_path / "seen", seen, r=2)
     with pytest.raises(ModelkitError, match="seen changes what is for images and sound alone"):
         create(tmp_path, "FROM ./model\nADAPTER ./seen\n")
+
+
+@pytest.mark.parametrize(
+    ("base", "head"),
+    [
+        ("gemma3_wrapped", "language_model.lm_head"),  # as transformers called it up to 4.51
+        ("rwkv_halved", "head"),
+        ("modernbert_decoder", "decoder"),
+        ("t5gemma2", "lm_head.out_proj"),
+        ("bart", "lm_head"),
+    ],
+)
+def test_the_head_of_a_base_that_ties_it_is_told_by_every_name(base: str, head: str, tmp_path: Path) -> None:
+    record = Reference.called(base).record
+    config = {key: one for key, one in record["config"].items() if key != "eos_token_id"}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, record["tensors"]), tokens=128)
+    described = describe(config)
+    size = described.vocab_size, described.hidden_size
+    whole = {f"base_model.model.{head}.weight": random_tensor("whole", size)}
+    pair = peft_tensors(f"{head}.weight", *pair_for(head, size, 3, input_first=False))
+    for name, tensors in (("whole", whole), ("pair", pair)):
+        write_peft(tmp_path / name, tensors)
+    create(tmp_path, "FROM ./model\nADAPTER ./whole\nADAPTER ./pair\n")
+    stored = read_stored(Store(tmp_path).resolve("it").files, "it")
+    assert list(stored["whole"].load().whole) == ["lm_head.weight"]
+    assert list(stored["pair"].load().pairs) == ["lm_head"]
+
+
+def test_a_convolution_that_runs_takes_no_pair(folder: Path) -> None:
+    shapes = {"lora_A": (3, 8, 4), "lora_B": (8, 3, 1)}
+    conv = "base_model.model.model.layers.1.conv"
+    kernel = {f"{conv}.{name}.weight": np.ones(shape, np.float32) for name, shape in shapes.items()}
+    write_peft(folder / "it", {**TENSORS, **kernel})
+    with pytest.raises(ModelkitError, match=r"model\.layers\.1\.conv\.weight is a convolution"):
+        create(folder, "FROM ./model\nADAPTER ./it\n")
 
 
 @pytest.mark.parametrize(
