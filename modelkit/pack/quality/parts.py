@@ -4,6 +4,7 @@ What was found once is kept in the store's memo, so that a changed SYSTEM does n
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -125,7 +126,7 @@ def _key(part: Part, target: Part | None, digests: Mapping[str, str], ready: "Re
         "sources": {name: digest.removeprefix("sha256:") for name, digest in digests.items()},
         "asked": str(asked),
         "role": part.plan.role,
-        "configs": [part.plan.config, *([target.plan.config] if target and asked.auto else ())],
+        "configs": [_spelled(part.plan), *([_spelled(target.plan)] if target and asked.auto else ())],
         "text": _digest_of(asked.calibration),
         "tokenizer": ready.tokenizer.fingerprint,
         **_vectors(part, ready),
@@ -133,6 +134,11 @@ def _key(part: Part, target: Part | None, digests: Mapping[str, str], ready: "Re
         "sizes": [sizes.calibration, sizes.held_out, sizes.tokens, sizes.steps, sizes.training],
     }
     return "formats:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def _spelled(plan: Plan) -> str:
+    """Its config, which may hold infinities (Mamba 2's `time_step_limit`)."""
+    return json.dumps(plan.config, sort_keys=True)
 
 
 def _vectors(part: Part, ready: "Ready") -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """Formats are found for families whose matrices are experts, turned over, made of others, or out of reach."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import modelkit
 from modelkit.errors import PlanError
 from modelkit.modelfile import parse_quantizing
 from modelkit.pack.accept import decide
@@ -16,9 +18,11 @@ from modelkit.pack.quality.search import search
 from modelkit.pack.sources import open_source
 from modelkit.progress import Silent
 from modelkit.source.tree import read_directory
+from modelkit.store.store import Store
 from runtime.quality.reading import Answering
 from tests.support.checkpoints import write_checkpoint
 from tests.support.parity import Reference
+from tests.support.tiny import write_tokenizer
 
 
 @dataclass
@@ -67,6 +71,18 @@ def test_a_target_is_met(
     assert found.report.measured == measured
     assert found.report.held_out.kl > 0
     check_tensors(part.source, found.plan)
+
+
+def test_a_config_with_infinities_is_no_hindrance(tmp_path: Path, short: None) -> None:
+    """Mamba 2 and what has its layers say `"time_step_limit": [0.0, Infinity]`."""
+    record = Reference("mamba2").record
+    assert math.inf in record["config"]["time_step_limit"]
+    config = {key: one for key, one in record["config"].items() if not key.endswith("_token_id")}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, record["tensors"]), tokens=128)
+    (tmp_path / "Modelfile").write_text("FROM ./model\nQUANTIZE 14 bits\n")
+    made = [modelkit.create(tmp_path / "Modelfile", name=name, home=tmp_path) for name in ("one", "two")]
+    assert made[0].digest == made[1].digest
+    assert "quality.json" in Store(tmp_path).resolve("one").files
 
 
 def test_a_text_of_yours_is_what_an_encoder_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
