@@ -11,7 +11,7 @@ from typing import Any
 from modelkit.grammars.automata import Looks, at_once, automaton_of, sized
 from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.patterns import FORMATS, found_in
-from modelkit.grammars.rules import Free, Rules, all_of, either, escaped
+from modelkit.grammars.rules import Free, Rules, all_of, either, escaped, optional
 from modelkit.grammars.texts import pattern_for
 from modelkit.grammars.unfolded import pattern_of
 from runtime.records import dataclass
@@ -54,6 +54,9 @@ def raw(rules: Rules, texts: Sequence[Mapping[str, Any]], close: str, at: str) -
     known = [_possible(rules, one, core, lead, at) for one in known]
     if any(one.anything for one in known):
         return f"{rules.until(core, Free())} {rules.said(tail)}"
+    if known == [TextRules(least=1)] and not listed and rules.pieces(core) == [core]:
+        beginning = f"{optional(lead)}{escaped(core)}"
+        return f"{rules.until(core, Free(beginning=beginning))} {rules.said(tail)}"
     known += [TextRules(fits=(escaped(one),)) for one in listed]
     return f"{rules.bounded(core, [_way(one, lead) for one in known])} {rules.said(tail)}"
 
@@ -117,13 +120,6 @@ def _way(said: TextRules, lead: str) -> tuple[list[str], bool]:
     size = f"{{{said.least},{'' if said.most is None else said.most}}}"
     every = [rf"(.|\n){size}", *said.fits]
     return [f"({one}){escaped(lead)}" for one in every], not said.least and not said.fits
-
-
-def filled(said: TextRules, lead: str) -> str | None:
-    """A regular expression of texts of which nothing is said but that they are not empty, with the blanks
-    behind them. None for others: to count characters beside marks that a text may have takes too many looks.
-    """
-    return f"(.|\\n)+{escaped(lead)}" if said == TextRules(least=1) else None
 
 
 def _possible(rules: Rules, said: TextRules, core: str, lead: str, at: str) -> TextRules:

@@ -156,26 +156,31 @@ class Rules:
         return self.rule(" | ".join(ways))
 
     def behind(
-        self, close: str, mark: str, ends: Sequence[str], lacks: Sequence[str], text: str = ANYTHING
+        self, close: str, mark: str, ends: Sequence[str], lacks: Sequence[str], empty: str | None = None
     ) -> str:
         """A text, then what closes it, blanks and the mark. ends: all marks that may stand there, of which
-        each has a way of its own beside this one; lacks: those that never do; text: a regular expression.
+        each has a way of its own beside this one; lacks: those that never do. empty: of a text that is not
+        empty, the blanks that may stand in front of `close` beside it.
         """
-        blanks = r"[ \t\r\n]*"
+        closed = rf"{escaped(close)}[ \t\r\n]*"
 
-        def never(marks: Sequence[str], more: str) -> str:
+        def never(marks: Sequence[str]) -> str:
             some = "|".join(map(escaped, marks))
-            return f" & ~/{ANYTHING}{escaped(close)}{blanks}({some}){more}/" if marks else ""
+            return f" & ~/{ANYTHING}{closed}({some}){ANYTHING}/" if marks else ""
 
         def ending(mark: str) -> str:
-            return f"/{text}{escaped(close)}{blanks}{escaped(mark)}/{never(lacks, ANYTHING)}"
+            return f"/{ANYTHING}{closed}{escaped(mark)}/{never(lacks)}"
 
-        # A text that is too short where the mark comes would take it in and go on, and be read to there.
-        once = "" if text == ANYTHING else never(ends, r"(.|\n)+")
-        ways = [self.rule(self.terminal(ending(mark) + once), "[lazy]")]
+        def filled(end: str) -> str:
+            # What an empty text is read from, not what a text is made of: so all but the beginning is as for
+            # any text, and two places in it are one to the lexer.
+            return "" if empty is None else f" & ~/{optional(empty)}{closed}{end}/"
+
+        some = "|".join(map(escaped, ends))
+        ways = [self.rule(self.terminal(ending(mark) + filled(f"({some}){ANYTHING}")), "[lazy]")]
         if self.pieces(mark) != [mark]:
             head, rest = self._parted(mark)
-            ways.append(f"{self.terminal(ending(head) + never(ends, ANYTHING))} {rest}")
+            ways.append(f"{self.terminal(ending(head) + never(ends) + filled(escaped(head)))} {rest}")
         return self.rule(" | ".join(ways))
 
     def bounded(self, mark: str, ways: Sequence[tuple[Sequence[str], bool]]) -> str:
@@ -227,6 +232,11 @@ def quoted(text: str) -> str:
 def escaped(text: str) -> str:
     """For a regular expression between slashes."""
     return _META.sub(r"\\\g<0>", text).replace("\n", r"\n").replace("\r", r"\r").replace("\t", r"\t")
+
+
+def optional(text: str) -> str:
+    """A regular expression between slashes for this text or none."""
+    return f"({escaped(text)})?" if text else ""
 
 
 def all_of(expressions: Iterable[str]) -> str:

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from modelkit.chat.styles.style import Tag
-from modelkit.grammars.expressions import ANYTHING
 from modelkit.grammars.members import Members, Others, items_of, joined, members_of, repeated
 from modelkit.grammars.possible import possible_kinds
-from modelkit.grammars.raw import filled, listed_of, raw, said_of
+from modelkit.grammars.raw import TextRules, listed_of, raw, said_of
 from modelkit.grammars.rules import Rules, either
 from modelkit.grammars.values import ways_of
 from modelkit.grammars.ways import Schema, Ways, of_kind
@@ -87,28 +86,30 @@ class _Tagged:
     def _and_more(self, schema: Any, at: str, following: str, may_end: bool) -> str:
         """A value and all behind it."""
         rules, tag = self._rules, self._tag
-        text = self._text(schema, at)
-        if text is None:
+        its = self._any_text(schema, at)
+        if its is None:
             return f"{self._value(schema, None, tag.close, at)} ({self._more(following, may_end)})"
+        core = tag.close.strip()
+        empty = tag.close[: tag.close.find(core)] if its.least else None
 
         def to(mark: str) -> str:
-            return rules.behind(tag.close.strip(), mark, (tag.open, self._end), self._others, text)
+            return rules.behind(core, mark, (tag.open, self._end), self._others, empty)
 
         onward = [f"{to(tag.open)} {following}"] if following else []
         return f"({either([*onward, *([to(self._end)] if may_end else [])])})"
 
-    def _text(self, schema: Any, at: str) -> str | None:
-        """A regular expression of a text that may have in it what closes it: one of which nothing is said but
-        that it is not empty.
+    def _any_text(self, schema: Any, at: str) -> TextRules | None:
+        """A text that may have in it what closes it: one of which nothing is said but that it is not empty.
+        To count characters beside marks that a text may have takes too many looks.
         """
         parts = self._parts(schema, at)
         if any(its == {"type": "string"} for _, its in parts):
-            return ANYTHING
+            return TextRules()
         kind, its = parts[0] if len(parts) == 1 else ("", {})
         if kind != "string" or its.keys() != {"type", "minLength"}:
             return None
-        close = self._tag.close
-        return filled(said_of(self._rules, its, at), close[: close.find(close.strip())])
+        said = said_of(self._rules, its, at)
+        return said if said.least <= 1 else None
 
     def _members(self, schema: Schema, at: str) -> str:
         return self._listed(members_of(self._rules, self._ways, schema, at), at)

@@ -286,3 +286,15 @@ def test_a_text_may_have_in_it_what_closes_it(name: str, said_of_x: dict[str, in
         assert begun(words, grammar, astray[: astray.index("<", astray.index(close) + 1)]) is not None
         assert begun(words, grammar, astray) is None
     assert takes(words, grammar, write_calls(style, [ToolCall("f", {"x": ""}, "")])) == (not said_of_x)
+
+
+@pytest.mark.parametrize("more", [{}, {"minProperties": 1}], ids=["followed", "listed"])
+def test_a_text_that_is_not_empty_is_closed_as_any_is(more: dict[str, int]) -> None:
+    words = words_of(None, tokens=False)
+    parameters = {"type": "object", "properties": {"x": {"type": "string", "minLength": 1}}, **more}
+    shape = shape_of(style_of("qwen3-coder"), Opening("call"), [{"name": "f", "parameters": parameters}], "f")
+    assert shape is not None
+    grammar = words.grammars.shaped(shape)
+    before, end = "<parameter=x>\n", "</parameter>\n</function>\n</tool_call>"
+    assert all(taken(words, grammar, f"{before}{one}{end}") for one in ("a", "a\n", "\n\n", "<", "</p\n"))
+    assert not any(taken(words, grammar, f"{before}{one}{end}") for one in ("", "\n"))
