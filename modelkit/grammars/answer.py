@@ -9,6 +9,7 @@ What the prompt has opened already is left out in front (`Opening`).
 """
 
 from collections.abc import Collection
+from functools import cached_property
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Span, Style
@@ -116,7 +117,7 @@ class Answer:
         unmarked = self._bare or self._style.loose
         if not self._wanted.may_call:
             return self._rules.rule(either(self._texts(self._calls.heads() if unmarked else "")))
-        loose = self._calls.loose() if unmarked else []
+        loose = self._calls.loose if unmarked else []
         ways = self._texts("|".join(front or names for front, names, _ in loose))
         for front, names, call in loose:
             here = f"{call} {self._after()}"
@@ -175,7 +176,7 @@ class Answer:
         """Does each call begin at its own mark?"""
         return self._style.section is None and bool(self._style.begins)
 
-    @property
+    @cached_property
     def _begins(self) -> list[tuple[str, str]]:
         """(core of a mark that begins calls, what follows it)."""
         calls, style = self._calls, self._style

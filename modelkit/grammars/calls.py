@@ -4,9 +4,10 @@ tool's schema, and what ends it.
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 
 from modelkit.chat.styles.style import FENCE, LANGUAGES, JsonCall, MarkedCall, PythonCall, Style
-from modelkit.grammars.rules import FLEXIBLE, Rules, either, escaped, quoted
+from modelkit.grammars.rules import Rules, either, escaped, quoted
 from modelkit.grammars.tagged import tagged_arguments
 from modelkit.grammars.tools import Tool
 from modelkit.grammars.values import dict_arguments, python_arguments
@@ -92,6 +93,7 @@ class Calls:
             return rf"\s*{escaped(self._form.prefix)}({self._names})"
         return f"{_FRONT}{self._opened}{self._names_behind}"
 
+    @cached_property
     def loose(self) -> list[tuple[str, str, str]]:
         """Calls without marks, laid out as the model likes, in a fence or not, behind nothing or another:
         (a regular expression for what they begin with, "" for nothing; one for how they go on; a rule for
@@ -118,7 +120,7 @@ class Calls:
                 keys = "|".join(dict.fromkeys((escaped(form.arguments), "arguments", "parameters")))
                 between = rf"{blank},{blank}\"({keys})\""
             colon = rules.terminal(rf"/{between}{blank}:{blank}/")
-            value = rules.json(tool.parameters, **FLEXIBLE)
+            value = rules.json(tool.parameters, "flexible")
             ways.append(f"{quoted(tool.name + chr(34))} {colon} {value} {end}")
         closed = rules.terminal(rf"/{blank}(\]|(\]{blank})?{FENCE})/")
         return rules.rule(f"({either(ways)}) ({closed})?")

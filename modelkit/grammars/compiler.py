@@ -4,15 +4,15 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import RequestError
 from modelkit.grammars.digits import Digits
 from modelkit.grammars.forms import Form
 from modelkit.grammars.grammar import Grammar, bits_of, mask_bytes
-from modelkit.grammars.native import Start, begun, definition_of, made_of, outcome_of, start_of
-from modelkit.grammars.refusals import Refusals, Verdicts, first_line, one_line
+from modelkit.grammars.native import Start, made_of, start_of
+from modelkit.grammars.refusals import Refusals, Verdicts, one_line
+from modelkit.grammars.rules import LONGEST_KEPT
 from modelkit.grammars.vocabulary import Vocabulary
 from modelkit.tokenizer import Tokenizer
 from modelkit.tokenizer.native import guarded
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from modelkit.chat.styles.style import Style
     from modelkit.grammars.budget import Budgeted
     from modelkit.grammars.loosening import Loosenings
-    from modelkit.grammars.rules import Outcome
     from modelkit.grammars.shape import Shape
 
     _Made = tuple[Start, Sequence[str]]
@@ -128,47 +127,41 @@ class Grammars:
         return grammar
 
     def _shaped(self, native: "llguidance.LLTokenizer", shape: "Shape") -> "_Made":
-        from modelkit.grammars.loosening import Loosenings
-        from modelkit.grammars.unheld import without_unheld
-        from modelkit.grammars.whole import definition, of_usable_tools, opened
+        from modelkit.grammars.attempts import Attempts
+        from modelkit.grammars.simple import is_simple
+        from modelkit.grammars.whole import opened
 
-        def why_not(schema: Mapping[str, Any]) -> str | None:
-            return self._verdicts.of(json.dumps(schema))
-
-        if self._loosenings is None:  # two threads may make the same
-            self._loosenings = Loosenings(why_not, MOST_COMPILED)
-        self._verdicts.look_at([json.dumps(tool.parameters) for tool in shape.tools])
-        shape, notes = of_usable_tools(shape, why_not, self._loosenings.of)
-        marks, plain = self._marks()
-        form = None
-        if shape.form is not None:
-            known_form, unheld = without_unheld(shape.form)
-            form = definition_of(known_form, marks, native.eos_tokens)
-            notes = [*notes, *unheld]
-
-        known: dict[str, Outcome] = {}
-
-        def outcome(body: str) -> "Outcome":
-            if body not in known:
-                known[body] = outcome_of(native, body)
-            return known[body]
-
-        def tried(shape: "Shape", notes: list[str]) -> "_Made | str":
-            made = definition(shape, form, marks, plain, self._stop_ids, outcome)
-            if made is None:
-                return "together with this model's way to write them they nest too deep"
-            start = begun(native, made[0])
-            wrong = start.matcher.get_error() if start.matcher.is_error() else None
-            return (start, [*notes, *made[1]]) if wrong is None else first_line(wrong)
-
-        made = tried(shape, notes)
-        if isinstance(made, str) and shape.style.loose:  # who reads them looks at calls without marks, too
-            made = tried(replace(shape, style=replace(shape.style, loose=False)), notes)
+        attempts = Attempts(native, shape.form, *self._marks(), self._stop_ids)
+        simple = {
+            text
+            for tool in shape.tools
+            if len(text := json.dumps(tool.parameters)) <= LONGEST_KEPT and is_simple(tool.parameters)
+        }
+        made = attempts.made(*self._usable(shape, simple))
+        if isinstance(made, str) and simple:
+            shape, notes = self._usable(shape)
+            made = attempts.made(shape, notes)
         if isinstance(made, str) and shape.tools:
-            made = tried(*opened(shape, made))
+            made = attempts.made(*opened(shape, made))
         if isinstance(made, str):
             raise RequestError(f"no grammar for this answer: {made}")
         return made
+
+    def _usable(self, shape: "Shape", simple: Collection[str] = ()) -> "tuple[Shape, list[str]]":
+        """See `whole.of_usable_tools`. simple: schemas that are taken without a look at them."""
+        from modelkit.grammars.loosening import Loosenings
+        from modelkit.grammars.whole import of_usable_tools
+
+        if self._loosenings is None:  # two threads may make the same
+            self._loosenings = Loosenings(lambda schema: self._verdicts.of(json.dumps(schema)), MOST_COMPILED)
+        texts = [json.dumps(tool.parameters) for tool in shape.tools]
+        self._verdicts.look_at([one for one in texts if one not in simple])
+
+        def why_not(schema: Mapping[str, Any]) -> str | None:
+            text = json.dumps(schema)
+            return None if text in simple else self._verdicts.of(text)
+
+        return of_usable_tools(shape, why_not, self._loosenings.of)
 
     def _unusable(self, schema: str) -> str | None:
         """Why no grammar can be made of this schema of a tool's, whatever other tools stand beside it."""

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Literal
 
 from modelkit.grammars.expressions import ANYTHING
@@ -17,21 +18,26 @@ from runtime.records import dataclass
 
 ANY = f"/{ANYTHING}/"
 _META = re.compile(r"[\\.+*?()|\[\]{}^$/#&~\-]")
-SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
-"""How JSON is laid out in calls, as most templates write it back: a call that is read again has the same
-tokens, and what stands between values is forced.
+Layout = Literal["spaced", "flexible"]
+"""How JSON is laid out in calls. Spaced is as most templates write it back: a call that is read again has the
+same tokens, and what stands between values is forced. Flexible is as a model likes.
 """
 JSON_BLANKS = r"\x20|\x0A(\x20{0,20}|\x09{0,6})"
 """A model may lay its JSON out over lines, but not put off going on: one space, or one line end and an
 indent.
 """
-FLEXIBLE = {
-    "whitespace_flexible": True,
-    "whitespace_pattern": JSON_BLANKS,
-    "item_separator": ",",
-    "key_separator": ":",
+_LAYOUTS: dict[Layout, dict[str, Any]] = {
+    "spaced": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False},
+    "flexible": {
+        "whitespace_flexible": True,
+        "whitespace_pattern": JSON_BLANKS,
+        "item_separator": ",",
+        "key_separator": ":",
+        "lenient": False,
+    },
 }
-"""How JSON is laid out in calls that a model writes in its own way."""
+MOST_KEPT, LONGEST_KEPT = 1_024, 8_000
+"""Schemas of tools whose parts of grammars are kept for the next request, and the characters of one."""
 
 Marks = Mapping[str, int]
 """Added tokens by their text."""
@@ -40,6 +46,10 @@ Outcome = Literal["never", "empty", "some"]
 """What the texts of a terminal are: none that can be found, the empty one alone, or others."""
 Outcomes = Callable[[str], Outcome]
 """Of a terminal's body, tried by itself."""
+
+
+_Closed = tuple[str, str, tuple[str, ...], tuple[str, ...], str | None]
+"""What `Rules.behind` is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,7 @@ class Rules:
         )
         self._names: dict[str, str] = {}
         self._lines: list[str] = []
+        self._behind: dict[_Closed, str] = {}
 
     def text(self, start: str) -> str:
         return "\n".join([f"start: {start}", *self._lines, ""])
@@ -119,14 +130,10 @@ class Rules:
         pieces = self.pieces(text)
         return " ".join(_token(one) if isinstance(one, int) else quoted(one) for one in pieces) or '""'
 
-    def json(self, schema: object, **layout: Any) -> str:
+    def json(self, schema: object, layout: Layout = "spaced") -> str:
         """A value of a JSON schema."""
-        if isinstance(schema, bool):
-            schema = {} if schema else {"not": {}}
-        assert isinstance(schema, Mapping)
-        written: dict[str, Any] = dict(spelled(schema))
-        options = {**SPACED, **escapes(written), **layout}
-        return self.rule(f"%json {json.dumps({**written, 'x-guidance': options})}")
+        text = json.dumps(schema)
+        return self.rule((_known_json if len(text) <= LONGEST_KEPT else _json)(text, layout))
 
     def free(self, what: Free) -> str:
         """Text to the end of what it stands in."""
@@ -162,6 +169,14 @@ class Rules:
         each has a way of its own beside this one; lacks: those that never do. empty: of a text that is not
         empty, the blanks that may stand in front of `close` beside it.
         """
+        key = (close, mark, (*ends,), (*lacks,), empty)
+        if key not in self._behind:  # most arguments of all tools are such texts
+            self._behind[key] = self._closed_before(*key)
+        return self._behind[key]
+
+    def _closed_before(
+        self, close: str, mark: str, ends: Sequence[str], lacks: Sequence[str], empty: str | None
+    ) -> str:
         closed = rf"{escaped(close)}[ \t\r\n]*"
 
         def never(marks: Sequence[str]) -> str:
@@ -223,6 +238,17 @@ class Rules:
             self._names[key] = f"{kind}{len(self._lines)}"
             self._lines.append(f"{self._names[key]}{option}: {body}")
         return self._names[key]
+
+
+def _json(text: str, layout: Layout) -> str:
+    schema = json.loads(text)
+    if isinstance(schema, bool):
+        schema = {} if schema else {"not": {}}
+    written: dict[str, Any] = dict(spelled(schema))
+    return f"%json {json.dumps({**written, 'x-guidance': {**_LAYOUTS[layout], **escapes(written)}})}"
+
+
+_known_json = lru_cache(MOST_KEPT)(_json)
 
 
 def quoted(text: str) -> str:

@@ -102,6 +102,8 @@ class _Tagged:
         """A text that may have in it what closes it: one of which nothing is said but that it is not empty.
         To count characters beside marks that a text may have takes too many looks.
         """
+        if schema == {"type": "string"}:  # as most are
+            return TextRules()
         parts = self._parts(schema, at)
         if any(its == {"type": "string"} for _, its in parts):
             return TextRules()

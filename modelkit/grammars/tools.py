@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from modelkit.errors import RequestError
 from modelkit.grammars.dialects import with_types_of_json
 from modelkit.grammars.places import places_in
 from modelkit.grammars.prepared import prepared
+from modelkit.grammars.rules import LONGEST_KEPT, MOST_KEPT
 from modelkit.grammars.unheld import as_written
 from modelkit.python_faults import fault
 from runtime.records import dataclass
@@ -90,22 +92,31 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
             f"tools[{place}] has the name {str(name)[:80]!r}; expected one without blanks and brackets"
         )
     given = fields.get("parameters", fields.get("input_schema"))
-    unheld = dict[str, str]()
     try:
-        schema = json.loads(json.dumps(given or {}, allow_nan=False))
-        if isinstance(schema, dict):
-            _leave_out_remarks(schema)
-            with_types_of_json(schema)
-            text = json.dumps(_of_object(schema))
-            schema, unheld = _of_object(json.loads(prepared(text).text)), as_written(text)
+        text = json.dumps(given or {}, allow_nan=False)
+        schema, unheld = (_known_schema if len(text) <= LONGEST_KEPT else _read_schema)(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"the parameters of the tool {name} are not JSON: {fault(error)[:200]}") from error
     if not isinstance(schema, dict):
         raise RequestError(
             f"the parameters of the tool {name} are {type(schema).__name__}; expected a JSON schema"
         )
-    said = tuple(f"{one} ({at})" for one, at in unheld.items())
-    return Tool(name, schema, fields.get("strict") is True, said)
+    return Tool(name, schema, fields.get("strict") is True, unheld)
+
+
+def _read_schema(text: str) -> tuple[Any, tuple[str, ...]]:
+    """(the schema as a grammar needs it, sentences on what no grammar holds of it)."""
+    schema = json.loads(text)
+    if not isinstance(schema, dict):
+        return schema, ()
+    _leave_out_remarks(schema)
+    with_types_of_json(schema)
+    text = json.dumps(_of_object(schema))
+    unheld = as_written(text)
+    return _of_object(json.loads(prepared(text).text)), tuple(f"{one} ({at})" for one, at in unheld.items())
+
+
+_known_schema = lru_cache(MOST_KEPT)(_read_schema)  # nobody changes what it returns
 
 
 def _leave_out_remarks(root: Schema) -> None:

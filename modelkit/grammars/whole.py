@@ -64,7 +64,7 @@ def definition(
         lark = whole.lark()
     except RecursionError:  # schemas in schemas
         return None
-    if depth_of_rules(lark) > DEEPEST_RULE:
+    if lark.count("\n") > DEEPEST_RULE and depth_of_rules(lark) > DEEPEST_RULE:  # a rule is one line
         return None
     grammars = [{"name": "answer", "lark_grammar": lark}]
     if form is not None:
