@@ -1,7 +1,7 @@
 """A whole answer: thinking, text, calls and a form, as a style writes them and a request allows them.
 
     answer = thinking? (text call)* text          tools are there, and the choice is the model's
-    answer = thinking? call call*                 a call is required
+    answer = thinking? call call*                 a call is required: no text comes then, before it or behind
     answer = thinking? form                       the answer follows a form
     answer = thinking? (call call* | form)        tools and a form
 
@@ -140,8 +140,8 @@ class Answer:
         """Behind calls."""
         if self._wanted.named or not self._wanted.parallel:
             return '""'
-        if self._wanted.form or self._lasts:
-            return f"({self._block})*" if self._repeats else '""'
+        if self._wanted.form or self._wanted.choice == "required" or self._lasts:
+            return f"({BLANKS} {self._block})* {BLANKS}" if self._repeats else '""'
         if self._again is None:  # one rule, which comes back to itself
             self._again = self._rules.ahead()
             self._rules.define(self._again, self._auto())
@@ -191,7 +191,7 @@ class Answer:
                         mark[mark.find(core) + len(core) :], section=section, many=many
                     )
         if not spans and (prefix := calls.prefix):
-            found[prefix] = calls.inner("", many=many, behind=True)
+            found[prefix] = calls.inner("", many=many, prefix="")
         if style.bare:
             found.update(dict(calls.unmarked()))
         return list(found.items())

@@ -36,14 +36,15 @@ class Calls:
         lead = len(before) - len(before.lstrip())
         opened = style.section.open[lead:] if style.section else ""
         first = (style.call.open if style.call else "")[0 if style.section else lead :]
-        return f"{self._rules.said(opened)} {self.inner(first, many=many)}"
+        prefix = None if before else self.prefix
+        return f"{self._rules.said(opened)} {self.inner(first, many=many, prefix=prefix)}"
 
-    def inner(self, first: str, *, many: bool, behind: bool = False) -> str:
-        """Of the block, what follows its section's opening. first: what opens the first call. behind: the
-        first call's prefix is there already.
+    def inner(self, first: str, *, many: bool, prefix: str | None = None) -> str:
+        """Of the block, what follows its section's opening. first: what opens the first call. prefix: what
+        the first call begins with there, where that is not what each begins with.
         """
         rules, style = self._rules, self._style
-        one, again = self._around(first, behind=behind), self._around(style.call.open if style.call else "")
+        one, again = self._around(first, prefix), self._around(style.call.open if style.call else "")
         inner = f"{one} ({rules.said(style.joiner or self._comma)} {again})*" if many and self._joins else one
         if self._listed:
             inner = f'"[" {inner} "]"'
@@ -160,8 +161,8 @@ class Calls:
 
     @property
     def prefix(self) -> str:
-        """What each call begins with, inside any marks around it."""
-        return self._form.prefix if isinstance(self._form, MarkedCall) and self._form.prefix.strip() else ""
+        """What each call begins with, inside any marks around it and behind blanks."""
+        return self._form.prefix.lstrip() if isinstance(self._form, MarkedCall) else ""
 
     @property
     def _listed(self) -> bool:
@@ -176,14 +177,14 @@ class Calls:
         """Does a call follow another without text between them? Else each begins at its own mark."""
         return self._listed or self._style.section is not None or bool(self._style.joiner)
 
-    def _around(self, opened: str, *, behind: bool = False) -> str:
+    def _around(self, opened: str, prefix: str | None = None) -> str:
         closed = self._style.call.close if self._style.call else ""
         one = self._rules.rule(
-            either(f"{self._head(tool, behind=behind)} {self._filled(tool)}" for tool in self.tools)
+            either(f"{self._head(tool, prefix)} {self._filled(tool)}" for tool in self.tools)
         )
         return self._rules.rule(f"{self._rules.said(opened)} {one} {self._rules.said(closed)}")
 
-    def _head(self, tool: Tool, *, behind: bool) -> str:
+    def _head(self, tool: Tool, prefix: str | None) -> str:
         rules, ids = self._rules, _IDS[self._style.ids]
         match self._form:
             case JsonCall(name_is_key=True):
@@ -198,10 +199,10 @@ class Calls:
             case MarkedCall(named=False):
                 return '""'
             case MarkedCall(id_before=str() as mark) as form if mark:
-                begun = "" if behind else rules.said(form.prefix)
+                begun = rules.said(form.prefix if prefix is None else prefix)
                 return f"{begun} {ids} {rules.said(mark + tool.name + form.suffix)}"
             case MarkedCall() as form:
-                said = rules.said(tool.name if behind else form.prefix + tool.name)
+                said = rules.said((form.prefix if prefix is None else prefix) + tool.name)
                 known = f"{rules.said(form.id_mark)} {ids}" if form.id_mark else ""
                 if known and self._style.ids != "kimi":
                     known = f"({known})?"

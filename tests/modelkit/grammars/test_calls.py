@@ -152,7 +152,8 @@ SPELT = CALL.replace("<tool_call>", "<tool_\0call>")
         ("none", True, "Hi", ...),
         ("none", True, f"Hi {CALL}", "Hi "),
         ("required", True, "Hi", ""),
-        ("required", True, f"{CALL} ok", ...),
+        ("required", True, f"{CALL}\n{CALL}\n", ...),
+        ("required", True, f"{CALL} ok", f"{CALL} "),
         ("now", True, CALL, ...),
         ("now", True, f"{CALL}\n{CALL}", CALL),
         ("get_weather", True, CALL, '<tool_call>\n{"name": "'),
@@ -161,6 +162,24 @@ SPELT = CALL.replace("<tool_call>", "<tool_\0call>")
 def test_choices_and_parallel_calls(choice: str, parallel: bool, text: str, far: Any) -> None:
     made = shape(HERMES, Opening(), TOOLS, choice, parallel)
     assert taken(words_of(HERMES, tokens=True), made, text) == (f"{text}<end>" if far is ... else far)
+
+
+def test_calls_beside_a_form_stand_on_lines_of_their_own() -> None:
+    form, words = read_form({"const": 1}), words_of(HERMES, tokens=True)
+    either = shape(HERMES, Opening(), TOOLS, form=form)
+    assert taken(words, either, f"{CALL}\n{CALL}") == f"{CALL}\n{CALL}<end>"
+    assert taken(words, either, "1") == "1<end>"
+    assert taken(words, either, f"{CALL}\n1") == f"{CALL}\n"
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize("tokens", [True, False])
+def test_a_call_may_begin_an_answer_without_the_blanks_of_its_mark(choice: str, tokens: bool) -> None:
+    style = style_of("minicpm5")
+    words, made = words_of(style, tokens=tokens), shape(style, Opening(), TOOLS, choice)
+    call = '<function name="now"></function>'
+    assert taken(words, made, f"{call}\n{call}") == f"{call}\n{call}<end>"
+    assert taken(words, made, '<function name="nil') == '<function name="n'
 
 
 def test_a_mark_that_is_spelt_out_binds_as_well() -> None:
