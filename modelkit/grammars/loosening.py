@@ -108,18 +108,20 @@ class _Loosening:
         """Without required names that a closed object does not have, where that is what is wrong; why it is
         not taken still.
         """
-        required, named = schema.get("required"), schema.get("properties")
-        if schema.get("additionalProperties") is not False or not isinstance(required, list):
+        required, named = schema.get("required"), schema.get("properties", {})
+        if not isinstance(required, list) or not isinstance(named, dict):
             return why
-        unknown = [one for one in required if not isinstance(named, dict) or one not in named]
-        if not unknown or "patternProperties" in schema:
+        known = [one for one in required if isinstance(one, str) and one in named]
+        closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        if not closed or len(known) == len(required):
             return why
-        schema["required"] = [one for one in required if one not in unknown]
+        schema["required"] = known
         without = self._why(schema, must=must)
         if without == why:
             schema["required"] = required
         else:
-            self.said.append(f"required of {at}: {unknown[0]!r} is none of its properties")
+            unknown = next(one for one in required if one not in known)
+            self.said.append(f"required of {at}: {unknown!r} is none of its properties")
         return without
 
     def _placed(self, why: str, schema: Schema, at: str) -> str:
@@ -168,7 +170,7 @@ def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Schema, bool]]:
     value).
     """
     required = schema.get("required")
-    must = required if isinstance(required, list) else []
+    must = {one for one in required if isinstance(one, str)} if isinstance(required, list) else set[str]()
     for key in _NAMED:
         named = schema.get(key)
         prefix = "" if key == "properties" else f".{key}"

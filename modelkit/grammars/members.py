@@ -54,7 +54,7 @@ class Items:
 
 def members_of(rules: Rules, ways: Ways, schema: Schema, at: str, names: str = NAME) -> Members:
     """schema: of objects alone (`of_kind`). names: a regular expression of those that no schema gives."""
-    known, must = schema.get("properties", {}), schema.get("required", ())
+    known, must = schema.get("properties", {}), dict.fromkeys(schema.get("required", ()))
     more = schema.get("additionalProperties", not known)  # who names some means these: see modelkit.schema
     patterns = schema.get("patternProperties", {})
     beside = more if isinstance(more, Mapping) else True

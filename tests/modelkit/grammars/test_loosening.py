@@ -10,7 +10,7 @@ from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.errors import RequestError
 from modelkit.grammars.grammar import Grammar
-from modelkit.grammars.loosening import Loosenings
+from modelkit.grammars.loosening import Loosenings, parts_of
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import allows
 from tests.support.styles import style_of
@@ -173,3 +173,12 @@ def test_a_required_name_that_a_closed_object_does_not_have_is_left_out() -> Non
     assert begins(words, grammar, '{"n": 5, "x": {"a": null}}')
     assert not begins(words, grammar, '{"n": 5, "x": {"a": null, "b"')
     assert not begins(words, grammar, '{"n": 5, "x": {}')
+
+
+def test_a_long_list_of_required_names_is_not_searched_for_each_property() -> None:
+    class Listed(list[str]):
+        def __contains__(self, _: object) -> bool:
+            raise AssertionError("20,000 names take a second")
+
+    schema = {"properties": {"a": {}, "b": {}}, "required": Listed("b")}
+    assert [(at, needed) for at, _, needed in parts_of(schema)] == [(".a", False), (".b", True)]
