@@ -140,8 +140,10 @@ class Answer:
         """Behind calls."""
         if self._wanted.named or not self._wanted.parallel:
             return '""'
-        if self._wanted.form or self._wanted.choice == "required" or self._lasts:
-            return f"({BLANKS} {self._block})* {BLANKS}" if self._repeats else '""'
+        if self._lasts:
+            return self._others
+        if self._wanted.form or self._wanted.choice == "required":
+            return f"{self._others} {BLANKS}"  # a line end does not ask for another call
         if self._again is None:  # one rule, which comes back to itself
             self._again = self._rules.ahead()
             self._rules.define(self._again, self._auto())
@@ -172,9 +174,11 @@ class Answer:
         return bool(spans) and not any(span.close for span in spans) and not self._style.bare
 
     @property
-    def _repeats(self) -> bool:
-        """Does each call begin at its own mark?"""
-        return self._style.section is None and bool(self._style.begins)
+    def _others(self) -> str:
+        """Further calls, where each begins at its own mark."""
+        assert self._calls is not None
+        another = self._calls.another if self._style.begins else ""
+        return f"({another})*" if another else '""'
 
     @cached_property
     def _begins(self) -> list[tuple[str, str]]:

@@ -43,12 +43,25 @@ class Calls:
         """Of the block, what follows its section's opening. first: what opens the first call. prefix: what
         the first call begins with there, where that is not what each begins with.
         """
-        rules, style = self._rules, self._style
-        one, again = self._around(first, prefix), self._around(style.call.open if style.call else "")
-        inner = f"{one} ({rules.said(style.joiner or self._comma)} {again})*" if many and self._joins else one
+        rules, style, one = self._rules, self._style, self._around(first, prefix)
+        joiner, again = style.joiner or self._comma, self._around(style.call.open if style.call else "")
+        inner = f"{one} ({rules.said(joiner)} {again})*" if many and self._joins else one
         if self._listed:
             inner = f'"[" {inner} "]"'
         return f"{inner} {self._closed(style.section.close if style.section else '')}"
+
+    @property
+    def another(self) -> str:
+        """A call behind others, with the blanks that templates have in front of it or without; "" where all
+        stand in one block.
+        """
+        if self._joins:
+            return ""
+        opened = self._style.call.open if self._style.call else ""
+        mark = opened or (self._form.prefix if isinstance(self._form, MarkedCall) else "")
+        lead = mark[: len(mark) - len(mark.lstrip())]
+        one = self._around(opened.lstrip(), None if opened else self.prefix)
+        return f"({self._rules.said(lead)})? {one}" if lead else one
 
     def _closed(self, close: str) -> str:
         """What ends a section. A lexer never goes back: where the mark begins as what joins two calls does,

@@ -153,6 +153,8 @@ SPELT = CALL.replace("<tool_call>", "<tool_\0call>")
         ("none", True, f"Hi {CALL}", "Hi "),
         ("required", True, "Hi", ""),
         ("required", True, f"{CALL}\n{CALL}\n", ...),
+        ("required", True, f"{CALL}{CALL}", ...),
+        ("required", True, f"{CALL}\n\n{CALL}", f"{CALL}\n\n"),
         ("required", True, f"{CALL} ok", f"{CALL} "),
         ("now", True, CALL, ...),
         ("now", True, f"{CALL}\n{CALL}", CALL),
@@ -170,6 +172,15 @@ def test_calls_beside_a_form_stand_on_lines_of_their_own() -> None:
     assert taken(words, either, f"{CALL}\n{CALL}") == f"{CALL}\n{CALL}<end>"
     assert taken(words, either, "1") == "1<end>"
     assert taken(words, either, f"{CALL}\n1") == f"{CALL}\n"
+
+
+def test_nothing_stands_between_calls_that_last_to_the_end() -> None:
+    style, call = style_of("ministral"), "[TOOL_CALLS]now[ARGS]{}"
+    words = words_of(style, tokens=True)
+    for choice in ("auto", "required"):
+        made = shape(style, Opening("text"), TOOLS, choice)
+        assert taken(words, made, call + call) == f"{call}{call}<end>"
+        assert taken(words, made, f"{call}\n{call}") == call
 
 
 @pytest.mark.parametrize("choice", ["auto", "required"])
