@@ -6,7 +6,7 @@ from modelkit.pack.adapters.place import Placed, Placement
 from modelkit.source.adapters.value import refuse
 from runtime.errors import WeightMismatch
 from runtime.models import Described
-from runtime.models.passage import parameters
+from runtime.models.row_trace import parameters
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import HEAD, LowRank, LowRanks, Rows
 

@@ -1,7 +1,7 @@
 """Where adapters act that are fused into the weights of a checkpoint (`fusion` has the numbers).
 
 What an adapter changes is known by the network's names; where the rows of a stored tensor arrive in the
-network is the family's own word (`runtime.models.passage`). So each stored row is known by where it is
+network is the family's own word (`runtime.models.row_trace`). So each stored row is known by where it is
 computed with, whatever was renamed, cut, stacked and scaled on the way.
 
 Dimensions: R rows, C columns.
@@ -22,7 +22,7 @@ from modelkit.pack.planning.matrix import stored_input_first
 from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
 from runtime.models import Described
-from runtime.models.passage import Arrival, Form, by_numbers, trace
+from runtime.models.row_trace import Arrival, Form, by_numbers, trace
 from runtime.nn.low_rank import HEAD
 from runtime.records import dataclass
 
@@ -77,8 +77,8 @@ def table_that_parts(described: Described, changed: set[str], *, unties: bool) -
 def ways_of(described: Described, inventory: Inventory, names: set[str]) -> Ways:
     """The same for parameters that are stored, each by itself."""
     shapes = _output_first(inventory)
-    passage = trace(described, shapes, {}, _form(shapes))
-    arrivals = {one.name: one for one in passage.arrivals if one.name in names}
+    traced = trace(described, shapes, {}, _form(shapes))
+    arrivals = {one.name: one for one in traced.arrivals if one.name in names}
     missing = sorted(names - arrivals.keys())
     if missing and missing[0].endswith(".bias"):
         raise PlanError(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from modelkit.display import shown
 from modelkit.source.adapters.value import AdapterSource, Factor, Pair, refuse
 from runtime.models import Described
-from runtime.models.passage import is_stack, parameters, stack_layouts, trace
+from runtime.models.row_trace import is_stack, parameters, stack_layouts, trace
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -17,7 +17,7 @@ from modelkit.source.prequantized import CodeWeights, GgufWeights, MlxWeights
 from modelkit.source.tensor import TensorInfo
 from modelkit.units import size
 from runtime.models import Described, describe
-from runtime.models.passage import parameters, trace
+from runtime.models.row_trace import parameters, trace
 from runtime.nn.low_rank import HEAD
 from runtime.records import dataclass
 

@@ -1,6 +1,6 @@
 """What an adapter says, by names of checkpoints -> which modules of the network it changes.
 
-Where a module's rows come from is the family's own word (`runtime.models.passage`). Refused by name is what
+Where a module's rows come from is the family's own word (`runtime.models.row_trace`). Refused by name is what
 arrives nowhere, in shapes that the network does not have, or where an adapter cannot act. No number is read.
 """
 
@@ -19,7 +19,7 @@ from modelkit.pack.adapters.saved import TOKENS_HINT, size
 from modelkit.pack.tying import is_head
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
 from runtime.models import Described
-from runtime.models.passage import Arrival, Passage, output_first, parameters, trace
+from runtime.models.row_trace import Arrival, RowTrace, output_first, parameters, trace
 from runtime.nn.linear import head_of
 from runtime.nn.low_rank import HEAD
 from runtime.nn.mla import HeadLinear
@@ -114,17 +114,17 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
     if heads:  # so each of the two is told by itself
         adapter = replace(adapter, unties=True)
     asked = {name: pair.shape for name, pair in pairs.items() if name not in heads}
-    passage = trace(described, asked, stored, adapter.form)
-    refuse(adapter.label, _lost(passage), HINT)
-    looked = {name for one in passage.arrivals if _module(one) in tables for name in one.sources}
+    traced = trace(described, asked, stored, adapter.form)
+    refuse(adapter.label, _lost(traced), HINT)
+    looked = {name for one in traced.arrivals if _module(one) in tables for name in one.sources}
     pairs |= {name: replace(pairs[name], table=True) for name in looked if pairs[name].parameter}
     placed = [Placed(HEAD, "linear", _identity(name, pairs[name].shape), (pairs[name],)) for name in heads]
     problems: list[str] = []
-    for arrival in passage.arrivals:
+    for arrival in traced.arrivals:
         module = _module(arrival)
         own = tuple(pairs[name] for name in arrival.sources)
         kind = kinds.get(module)
-        if own[0].table and kind != "table" and _has_table(passage, arrival, kinds):
+        if own[0].table and kind != "table" and _has_table(traced, arrival, kinds):
             continue  # a head that a checkpoint lacks repeats the table, and not what is looked up in it
         problem = _problem(arrival, own, kind)
         if kind is None or problem is not None:
@@ -199,10 +199,10 @@ def kinds_of(described: Described) -> dict[str, Kind]:
     return found
 
 
-def _lost(passage: Passage) -> list[str]:
+def _lost(traced: RowTrace) -> list[str]:
     return [
         f"{shown(name.removesuffix('.weight'))} belongs to nothing in this base, or has another shape"
-        for name in passage.lost
+        for name in traced.lost
     ]
 
 
@@ -225,9 +225,9 @@ def _problem(arrival: Arrival, pairs: tuple[Pair, ...], kind: Kind | None) -> st
     return None
 
 
-def _has_table(passage: Passage, arrival: Arrival, kinds: Mapping[str, Kind]) -> bool:
+def _has_table(traced: RowTrace, arrival: Arrival, kinds: Mapping[str, Kind]) -> bool:
     """Does the same tensor arrive in a table as well?"""
-    others = (one for one in passage.arrivals if one.sources == arrival.sources)
+    others = (one for one in traced.arrivals if one.sources == arrival.sources)
     return any(kinds.get(_module(one)) == "table" for one in others)
 
 
@@ -242,19 +242,19 @@ def _whole(
         for name, tensor in adapter.whole.items()
         if not (tied and name == head)
     }
-    passage = trace(described, own, stored, adapter.form)
+    traced = trace(described, own, stored, adapter.form)
     grown = [
         f"{shown(name)} was {size(own[name])} in training, and is {size(network[name])} here"
-        for name in passage.lost
+        for name in traced.lost
         if name in network
     ]
     refuse(adapter.label, grown, TOKENS_HINT)
-    problems = _lost(passage)
-    for arrival in passage.arrivals:
+    problems = _lost(traced)
+    for arrival in traced.arrivals:
         if (arrival.source < 0).any():
             problems.append(f"{shown(arrival.sources[0])} is only a part of {arrival.name} here")
     refuse(adapter.label, problems, HINT)
-    names = {arrival.name for arrival in passage.arrivals}
+    names = {arrival.name for arrival in traced.arrivals}
     if tied and (head in adapter.whole or (tied in names and not adapter.unties)):
         names.add(head)
     return tuple(sorted(names))
@@ -287,8 +287,8 @@ def _table(adapter: AdapterSource, rows: OwnRows, described: Described, network:
     """The parameter that the rows are of, and how many it has."""
     width = rows.values.shape[1]
     heights = {shape[0] for shape in network.values() if len(shape) == 2 and shape[1] == width}
-    traced = [trace(described, {rows.name: (height, width)}, {}, adapter.form) for height in sorted(heights)]
-    arrivals = [one for passage in traced for one in passage.arrivals]
+    shapes = [{rows.name: (height, width)} for height in sorted(heights)]
+    arrivals = [one for shape in shapes for one in trace(described, shape, {}, adapter.form).arrivals]
     if len(arrivals) != 1 or len(arrivals[0].shape) != 2:
         raise SourceError(f"{adapter.label}: {shown(rows.name)} is not a table of this base", hint=HINT)
     (arrival,) = arrivals

@@ -17,7 +17,7 @@ from modelkit.pack.gguf.stored import Stored
 from modelkit.source.gguf.architectures import unplaced
 from runtime.errors import RuntimeFault, WeightMismatch
 from runtime.models.architecture import Described, describe, whole_config
-from runtime.models.passage import Form, Shape, trace
+from runtime.models.row_trace import Form, Shape, trace
 
 _NUMBER = re.compile(r"\.(\d{1,6})\.", re.ASCII)
 Places = frozenset[tuple[str, bytes]]
@@ -101,9 +101,9 @@ class _Family:
         """Where each tensor goes."""
         if not tensors:
             return {}
-        passage = trace(self._described, tensors, self._shapes, self._form)
+        traced = trace(self._described, tensors, self._shapes, self._form)
         found: dict[str, set[tuple[str, bytes]]] = {name: set() for name in tensors}
-        for arrival in passage.arrivals:
+        for arrival in traced.arrivals:
             for place, name in enumerate(arrival.sources):
                 theirs = arrival.source == place
                 parts = (theirs, arrival.row[theirs], arrival.times[theirs], arrival.plus[theirs])

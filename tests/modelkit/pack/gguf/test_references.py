@@ -21,7 +21,7 @@ from modelkit.store.store import Store
 from runtime.config.text import text_config
 from runtime.loading import load_model
 from runtime.models import describe
-from runtime.models.passage import parameters
+from runtime.models.row_trace import parameters
 from tests.runtime.models.test_published_forms import FORMS
 from tests.support.checkpoints import random_state
 from tests.support.gguf_round import exported, file_numbers, values

@@ -1,15 +1,12 @@
-"""Where the rows of tensors arrive in the network: the family's own `adapt`, asked with arrays that say where
-they come from.
+"""Traces rows of a checkpoint's tensors into the network: which parameter, which row, scaled by how much.
 
-An adapter changes a matrix by A and B of low rank. The rows of B go the ways of the matrix's rows: they are
-renamed, cut (fused gate and up, latent heads), stacked (experts), moved (heads, interleaved projections) and
-scaled. `adapt` knows these ways for every spelling of a checkpoint, so it is asked, not repeated: it gets one
-column per matrix, filled with where each row is from, among the network's own parameters, and what comes out
-is read. A, which goes along the columns, stays: no `adapt` moves the columns of what has its output first, or
-packed matrices could not pass.
+An adapter changes a matrix by A and B of low rank. The rows of B follow those of the matrix, which a family's
+`adapt` renames, cuts (fused gate and up, latent heads), stacks (experts), reorders (heads, interleaved
+projections) and scales. Instead of repeating that, `adapt` itself is run: on arrays of one column whose
+numbers say which row of which tensor they are, and what comes out is read. A, which follows the columns,
+needs no trace: no `adapt` moves the columns of a matrix [out, in], or packed matrices could not pass.
 
-Experts that are held without `.weight` may be stored input first; which it is shows in the shape of the other
-matrix beside them.
+Experts that are stored without `.weight` may be [in, out]; the shape of the mixture's other matrix tells.
 
 Dimensions: E experts, R rows (outputs; ids of a table), C columns.
 """
@@ -29,8 +26,8 @@ from runtime.records import dataclass
 
 Shape = tuple[int, ...]
 Form = Literal["published", "mlx"]
-"""Whose numbers they are, where the two differ: transformers' and those of published files, or what mlx-lm's
-conversions hold (filters in its axis order, norms whole, multipliers folded in)."""
+"""Whose convention the numbers follow, where the two differ: that of published files (transformers'), or that
+of mlx-lm's conversions (filters in its axis order, 1 added to norms, multipliers folded in)."""
 
 _EXPERT = re.compile(r"(.*\.experts)\.(\d{1,5})\.(.+)", re.ASCII)
 
@@ -56,8 +53,8 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """Where everything went."""
+class RowTrace:
+    """Where the rows of some tensors arrive."""
 
     arrivals: tuple[Arrival, ...]
     lost: tuple[str, ...]
@@ -79,7 +76,7 @@ def trace(
     tensors: Mapping[str, Shape],
     stored: Mapping[str, Shape],
     form: Form = "published",
-) -> Passage:
+) -> RowTrace:
     """Follow tensors (output first, by their names in checkpoints, with `.weight`) into the network.
 
     stored: the base's own tensors, for what arrives only beside its fellows (queries, keys and values that
@@ -93,7 +90,7 @@ def trace(
         beside = {name: shape for name, shape in stored.items() if not name.endswith(_PACKED)}
         more = asked.among(beside)
         found = found.with_others(more, rest)
-    return Passage(tuple(found.arrivals), tuple(name for name in tensors if name not in found.complete))
+    return RowTrace(tuple(found.arrivals), tuple(name for name in tensors if name not in found.complete))
 
 
 def placed(
