@@ -1,1 +1,7 @@
-"""What a model answers, as values and as it comes."""
+"""What a model answers.
+
+generation    the answer as a value, its last event, and what is known before it begins
+streams       an answer while it is generated
+waking        how the readers of an event loop are woken: once per step for all of them
+room          how many tokens an answer may have
+"""

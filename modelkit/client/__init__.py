@@ -1,7 +1,7 @@
 """A running server as its clients here see it: a loaded model there looks like one that was loaded here.
 
-    offers      what a loaded model offers, wherever it is
-    connection  finding the server, asking it, and its errors as ours
+    model_like  what a loaded model offers, wherever it is
+    connection  finding the server, asking it, and its errors as ours; `fields` reads its JSON
     answers     the lines of an answer as events and text
     model       a model in a server, with the methods of `modelkit.Model` that talking to it takes
 

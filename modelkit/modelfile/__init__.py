@@ -3,11 +3,14 @@
     text --syntax.parse--> directives --Recipe.of--> Recipe     (then `pack` opens files)
     text <-syntax.format-- directives
 
-`directives` and `parameter_table` are the two tables that everything else follows. This room relies on the
-standard library, `modelkit.arguments`, `modelkit.words`, the sampler's table of ranges and that of formats,
-opens no file but the Modelfile itself, and raises ModelfileError, ParameterError for a parameter that did
-not come from a file, PlanError for words of QUANTIZE that did not, and RequestError for an argument of a
-wrong type.
+`directives` and `parameter_table` are the two tables that everything else follows. `parameters` reads and
+checks values, `keywords` has them as types for Python, `quantizing` reads QUANTIZE, `reference` what FROM
+points at, and `go` tells which language a TEMPLATE is in.
+
+This room relies on the standard library, `modelkit.arguments`, `modelkit.words`, the sampler's table of
+ranges and that of formats, opens no file but the Modelfile itself, and raises ModelfileError, ParameterError
+for a parameter that did not come from a file, PlanError for words of QUANTIZE that did not, and RequestError
+for an argument of a wrong type.
 """
 
 import os

@@ -1,17 +1,22 @@
 """From a recipe to a stored package: inventory -> plan -> check -> write.
 
-    sources      what FROM and DRAFT point at, opened
-    policy       which tensor gets which format, and why; `families` asks the record of the model's family
-    experts      source tensors -> matrices under MLX's names
-    outputs      a decision -> the tensors written for it
-    plan         all of it together, as one value (`planned`); `config` is the config.json that goes with it
-    checks       what a package must hold up to; `draft`: tokens and rows
-    prepare      everything decided and checked, nothing written
-    write        streams a planned file; `reader`, `transform` and `fp4` do the work on rows
-    conversion   weights copied, converted, or remembered from an earlier time
-    build        the package, all or nothing; `metadata` is its modelkit.json, `licenses` its license texts
+    pulling                 what an address names becomes a package
+    sources, origins        what FROM and DRAFT point at, opened; how a package remembers it
+    inherited, formats      what the Modelfile says, over what comes with the model; how weights are stored
+    accept, tying           is this a model that runs, and which one; is a stored output head a copy
+    prepare, part           everything decided and checked, nothing written; one model of it
+    planning                which tensor gets which format, and the files that will hold it
+    quality                 formats chosen by what they cost
+    adapters                adapters placed in the network, or fused into weights
+    checks, draft, copies   what a package must hold up to; what a draft must
+    writing                 rows of tensors to the bytes of a package
+    build, metadata         the package, all or nothing; its modelkit.json
+    licenses, authors, pooling, dense, languages, ollama_template    what comes with a model besides weights
+    runnable, ready         does a stored package run here; what an answer needs besides weights
+    worded                  the system's errors about files, in words of ours
+Export: `gguf`, `mlx_folder`, `mlx_lm`.
 
-Doors: `build.build`, or `prepare.prepare` and then `build.write_package`. Everything up to `prepare` is
-pure or only reads headers; MLX is imported by `transform` and `fp4`, and with the runtime's records of
-families and its check of shapes.
+Doors: `build.build`, or `prepare.prepare` and then `build.write_package`. Everything up to `prepare` is pure
+or only reads headers; MLX is imported by `writing`, and with the runtime's records of families and its check
+of shapes.
 """

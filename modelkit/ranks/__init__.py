@@ -3,7 +3,10 @@
 spawn        starts such processes on this machine
 facts        what ranks tell each other about themselves, and where they differ
 examining    which packages each has, and how fast links are
-meeting      how this process comes to be one of several
+hosts        a file of machines
+meeting      how this process comes to be one of several; `present`: the ranks it is one of, or None
+mpi          how a process that MPI has started ends
+following    what a process on a rank above 0 does (`python -m modelkit.ranks`: `__main__`)
 crew         the ranks that this process is one of: it leads them, or follows
 job          a model that they are to run, and its plan
 agreeing     what they compare before they read their shares
@@ -11,4 +14,5 @@ progress     how far all of them are with it
 bringing     gives each what its store lacks of a package: `rounds` sends blobs, and `fetching` takes them
 outline      what a rank has that lacks the weights
 slicing      gives it what it needs of them
+streaming    weights that rank 0 reads from a registry and passes on
 """

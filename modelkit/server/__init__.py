@@ -13,6 +13,7 @@
     models/    the loaded ones: names, leases, who stays     health       /livez, /health, /metrics
     access     pure decisions about Host, Origin and keys    limits       what one client may take
     extent     how much a JSON text holds                trimming     memory after large requests
+    hints      fields that are for other machinery
     http/      sockets, connections, bodies; `gate` is what every request passes
     anthropic/, ollama/, openai/    the dialects of others    own/, page/  this server's own, and its page
 

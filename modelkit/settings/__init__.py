@@ -1,4 +1,10 @@
-"""Environment and folders, read once into a frozen value. No room but these reads os.environ."""
+"""Environment and folders, read once into a frozen value. No room but these reads os.environ.
+
+serving      where the server is, and what opens it
+terminal     what a terminal can show
+places       where other programs keep models and credentials
+launchers    what launchers of several processes say
+"""
 
 import os
 from collections.abc import Mapping

@@ -1,6 +1,15 @@
 """Content-addressed packages on disk, in a form that registries and container tools understand.
 
 `Store` is the door. A package is a tree of files; its identity is the digest of a manifest that lists them.
+
+    name, digest, paths              names of models, content addresses, paths inside a package
+    manifest, artifact, canonical    a package's two JSON documents, written in exactly one way
+    package, outline, slices         a package, opened; one without its weights; parts of tensors for ranks
+    store, layout, index             named packages on disk; the OCI image layout; its index.json
+    transaction, ingest, partial     adding a package; its temporary files; blobs that come in pieces
+    sweep, lock                      freeing blobs that nothing needs; locks between processes
+    verify, soundness, memo          is every byte right; remembered digests of files
+    export, disk                     a package as a folder of files; durable writes, cheap copies, room
 """
 
 from modelkit.store.artifact import Artifact, build_artifact

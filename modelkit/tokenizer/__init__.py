@@ -1,7 +1,15 @@
 """Text <-> token ids, on the `tokenizers` library.
 
-`check` refuses a hostile tokenizer.json before the library sees it, `load` makes a Tokenizer, `stream` turns
-ids into text piece by piece and finds stop strings. Importing this package loads no native library.
+    load                       a Tokenizer from a model's files
+    read, check, components, vocabulary    tokenizer.json, checked before the library sees it
+    special, overrides         what tokenizer_config.json and its companions add
+    building, native           the library's tokenizer of a checked file; its failures
+    tokenizer                  text -> ids and back
+    stream, decoding, stop     ids -> text piece by piece; stop strings
+    compare, fingerprint       do two tokenizers mean the same
+    infill                     prompts for the middle of a text
+
+Importing this package loads no native library.
 """
 
 from modelkit.tokenizer.compare import same_tokens

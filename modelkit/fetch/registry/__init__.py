@@ -8,7 +8,7 @@
     download                one blob, in ranges, kept where it is when the process dies
     upload, session         one blob, in chunks, taken up again where the registry has it; remembered: where
     kinds, archive, unpack  what layers of others are; files out of a tar
-    pull, gguf, push        whole packages; outline: all of one but its weights
+    pull, gguf, push        whole packages; outline: all of one but its weights; early: judged from headers
     source, origin          where a package comes from, and where a stored one can be had again
     together                several requests at a time
 

@@ -5,6 +5,9 @@
     plan        every tensor of the file: its type, where its rows come from, and what becomes of the numbers
     rows        rows of the package as rows of blocks, some megabytes at a time
     vocabulary  the tokenizer as metadata, and the proof that it comes back
+    embedding   how texts become vectors, as metadata
+    spellings   tensors under the names that the table of architectures knows
+    read_back   would an import of the file compute the same model
     llama_cpp_limits    what llama.cpp does otherwise with a file that says it all
     about       name, licence, provenance, sampling
     export      all of it, for one file

@@ -5,6 +5,9 @@ reading     a request's JSON to what a model is asked
 blocks      events to content blocks that begin, grow and end
 writing     blocks to server-sent events, or to one message
 signing     the signature of what was thought
+offered     the tools of a request; `broken`: arguments of calls that are no JSON
+compacting  a conversation made short
+threads     conversations that clients leave here between turns
 names       `claude-...` to a model that is here
 answers     the routes
 """

@@ -1,6 +1,7 @@
 """Ollama's HTTP interface, as its clients know it: `/api/...`, lines of JSON, errors as one text.
 
-    durations, options     small values as Go writes and reads them
+    dialect                the paths
+    wire, options          values as Go writes them; options of a request
     reading, messages      a request's JSON to what a model is asked
     lines                  events to lines
     describing             packages and loaded models as `tags`, `show` and `ps` have them

@@ -1,7 +1,22 @@
 """OpenAI's dialect: chat completions, completions, responses, embeddings, models.
 
-Readers make keyword arguments of `Model.chat` and `Model.generate` out of a request's JSON; writers make
-bytes out of events. Both are pure. Routes tie them to the pool of loaded models, and know nothing of either.
+    routes, stored_routes    the paths
+    chat_request, completion_request, response_request    JSON -> arguments of `Model.chat` and `generate`
+    chat_written, completion_written, response_written    events -> JSON, or the events of a stream
+    begun, wire              what all answers begin and end with
+What requests share:
+    asking         which model is meant
+    messages, tools, guises, forms, thinking, sampling    parts of a request
+    errors, usage  errors, and token counts
+Responses:
+    input_items, listed_items, response_items    items in, listed again, and out
+    stored, background                           those that are kept, and those that run in the background
+    compaction, updates                          a conversation made short; changed settings within one
+And:
+    completion_rows    prompts of plain completions
+    embeddings, models their routes
+
+Readers and writers are pure. Routes tie them to the pool of loaded models, and know nothing of either.
 
 What a client sends either acts, or is let pass since it carries nothing (null, [], names of users, hints for
 somebody else's cache), or is refused with the field's name.

@@ -1,1 +1,1 @@
-"""The web page at `/`: files that are handed out as they are, and one rule about who gets them."""
+"""The web page at `/`: `files` are handed out as they are; `routes` decide who gets the page."""

@@ -5,6 +5,21 @@ same bits alone, in a batch of any size, for any chunking of its prompt and on a
 (docs/determinism.md). Where they are not there (no compiler at installation, another release of MLX, another
 platform), models compute by MLX and a bound BLAS, and `status` says why.
 
+    building, hook    compiling the extension; the same while the project is installed
+    loading           the extension, checked, or the reason why there is none
+    mapped            arrays over mapped files of weights
+    watched           what is computed once from a module's weights, and again when these are replaced
+Operations of the table, one module for each kind:
+    products, experts, tables, latent    matrices: linear layers, experts, embeddings, latent attention
+    attend, rope, scans                  attention, rotation, recurrences
+    norms, activations, route, streams, quantize
+    draws, penalties                     logits to tokens
+    pairs                                what adapters add
+Several operations as one node of MLX's graph:
+    sublayers, recurrent, altup, appended    one sublayer
+    layers                                   consecutive layers
+    guesses                                  a whole small decoder, from ids to ids
+
 `kernels` is the extension module, or None. Nothing else of the project imports it by itself.
 
 MODELKIT_KERNELS chooses: off; required, for an error where there are none; or the name of a column (plain,

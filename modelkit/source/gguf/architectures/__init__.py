@@ -5,6 +5,18 @@ checkpoint is in the words of a GGUF file. Both read one table: a row is an arch
 (metadata and config) and rules (names of tensors, and how rows move). All of it is values; `apply.apply`
 computes them.
 
+    read, describe           the two directions; `exchange`: metadata and config meanwhile
+    table, architecture      all rows; one row
+    settings, rules          what a row consists of; `parts`: what many rows share
+    facts                    what rules ask about a model's config
+    moves, changes           how rows of tensors are moved, and how their numbers are changed
+    kinds, numbers           types of metadata keys; floats as people wrote them
+    apply, pairs             moves computed on arrays; adapters in GGUF
+    ollama                   files that Ollama's own converter has made
+    rope, windows, moe, latent_heads, delta_nets, state, hybrid    what several architectures have in common
+
+Every other file has the rows of one architecture, or of a few that are alike.
+
 The table is imported with the first of these names that needs it: what is loaded is a GGUF file but rarely.
 """
 

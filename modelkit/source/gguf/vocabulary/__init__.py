@@ -5,7 +5,7 @@
     splitting   how a text is cut before merging, by the name in the file; `patterns` has the expressions
     merged, scored, words      one kind of vocabulary each, as a tokenizer.json
     companions  the smaller files: tokenizer_config.json, generation_config.json, chat template
-    files       all of it
+    files       all of it; `stating`: the other way round, for files that are written
 
 Plain documents come out, so nothing here imports the tokenizer library; what reads anybody's tokenizer.json
 reads these, with the same checks. The ids are those of llama.cpp, where it and the model's own tokenizer
