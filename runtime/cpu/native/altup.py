@@ -13,7 +13,7 @@ from runtime.parts.streams import AltUpCorrect, AltUpPredict, LaurelParts
 def predict_of(kernels: Any, by: AltUpPredict, deck: Any = None) -> Any:
     """The kernels' view of how streams are made of each other; None where they have none."""
     route = _route(kernels, by, deck)
-    return None if route is None else kernels.predicting(*route, by.place)
+    return None if route is None else kernels.altup_predict(*route, by.place)
 
 
 def correct_of(kernels: Any, by: AltUpCorrect, deck: Any = None) -> Any:
@@ -21,7 +21,7 @@ def correct_of(kernels: Any, by: AltUpCorrect, deck: Any = None) -> Any:
     route = _route(kernels, by, deck)
     if route is None or (by.scale is not None and by.scale.dtype != mx.float32):
         return None
-    return kernels.correcting(*route, by.place, by.scale)
+    return kernels.altup_correct(*route, by.place, by.scale)
 
 
 def laurel_of(kernels: Any, by: LaurelParts, deck: Any = None) -> Any:
@@ -30,19 +30,19 @@ def laurel_of(kernels: Any, by: LaurelParts, deck: Any = None) -> Any:
     matrices = adapted_matrix_of(kernels, by.open, deck), adapted_matrix_of(kernels, by.close, deck)
     if norms is None or None in matrices:
         return None
-    part = kernels.bypassing(norms[0], *matrices, norms[1])
+    part = kernels.laurel(norms[0], *matrices, norms[1])
     part.beside = by.beside
     return part
 
 
 def active_of(kernels: Any, part: Any, streams: int) -> Any:
     """part: the kernels' view of what adds to the copy; None where they have none."""
-    return None if part is None else kernels.of_copy(part, streams)
+    return None if part is None else kernels.altup_active(part, streams)
 
 
 def join_of(kernels: Any, part: Any, streams: int) -> Any:
     """part: the kernels' view of what answers to the copy; None where they have none."""
-    return None if part is None else kernels.joining(part, streams)
+    return None if part is None else kernels.altup_join(part, streams)
 
 
 def _route(kernels: Any, by: AltUpPredict | AltUpCorrect, deck: Any) -> tuple[Any, Any, Any] | None:

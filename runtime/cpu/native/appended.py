@@ -8,15 +8,15 @@ from runtime.parts.streams import AppendInput, ReadAppended
 
 def append_input_of(kernels: Any, by: AppendInput) -> Any:
     """The kernels' view of appending what a step brings."""
-    return kernels.laying(by.width)
+    return kernels.append_input(by.width)
 
 
 def update_appended_of(kernels: Any, part: Any) -> Any:
     """part: the kernels' view of what answers to it; None where they have none."""
-    return None if part is None else kernels.becoming(part)
+    return None if part is None else kernels.update_appended(part)
 
 
 def read_appended_of(kernels: Any, by: ReadAppended, part: Any, deck: Any = None) -> Any:
     """part: the kernels' view of what reads it; None where they have none."""
     close = adapted_matrix_of(kernels, by.close, deck)
-    return None if part is None or close is None else kernels.hearing(close, part)
+    return None if part is None or close is None else kernels.read_appended(close, part)

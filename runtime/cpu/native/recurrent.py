@@ -40,7 +40,7 @@ def recurrence_of(kernels: Any, by: RecurrentParts, deck: Any = None) -> Any:
     if rule is None or (gated is not None and gated.groups > 1 and gated.weight.size < _answers(by)):
         return None  # heads share a weight of several groups
     opened = norms[0], opening, by.scales, *filters
-    part = kernels.folding(*opened, rule, *_gating(by), close, norms[1], KINDS[by.activation], widen)
+    part = kernels.recurrent(*opened, rule, *_gating(by), close, norms[1], KINDS[by.activation], widen)
     return joined_to_stream(by, part)
 
 

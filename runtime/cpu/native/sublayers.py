@@ -170,7 +170,7 @@ def mixture_of(kernels: Any, by: MixtureParts, deck: Any = None) -> Any:
         reading = kernels.Norm(False, by.reading.by, None, by.reading.eps), by.reading.times
     routing, (norm, after, *rest) = routing_of(kernels, by.routing), norms
     always = shared, gate, after, reading, *rest
-    return joined_to_stream(by, kernels.asking(norm, router, routing, *experts, *always, by.fed))
+    return joined_to_stream(by, kernels.mixture(norm, router, routing, *experts, *always, by.fed))
 
 
 def _norms_of_shared(by: MixtureParts) -> tuple[Any, Any]:
@@ -234,11 +234,11 @@ def per_layer_gate_of(kernels: Any, by: PerLayerGate, deck: Any = None) -> Any:
     opening, close = adapted_matrix_of(kernels, by.open, deck), adapted_matrix_of(kernels, by.close, deck)
     if norms is None or opening is None or close is None:
         return None
-    return kernels.bringing(opening, KINDS[by.activation], by.place, close, norms[0])
+    return kernels.per_layer_gate(opening, KINDS[by.activation], by.place, close, norms[0])
 
 
 def multiply_of(kernels: Any, by: Multiply) -> Any:
-    return kernels.times(by.by, by.width) if by.by.dtype == mx.float32 else None
+    return kernels.multiply(by.by, by.width) if by.by.dtype == mx.float32 else None
 
 
 def table_of(kernels: Any, rope: Rotary | None, step: Step) -> mx.array | None:

@@ -43,15 +43,15 @@ class Route {
 };
 
 // Each stream from all of them, and the copy.
-class Predict : public Sublayer {
+class AltUpPredict : public Sublayer {
  public:
-  Predict(const Route& by, int place) : by_(by), place_(place) {
+  AltUpPredict(const Route& by, int place) : by_(by), place_(place) {
     want(by.outputs() == by.streams() * by.streams(), "there is a share of each stream in each");
     want(place >= 0 && place < by.streams(), "no such stream");
     by.add_to(weights);
   }
   int width() const override { return by_.streams() * by_.width(); }
-  int gives() const override { return width() + by_.width(); }
+  int output_width() const override { return width() + by_.width(); }
 
   Run ready(Taken from, const Remembered&, const Arrays&, Arrays&) const override {
     const auto by = once(kept_, from, [&] { return by_.take(from); });
@@ -70,9 +70,9 @@ class Predict : public Sublayer {
 };
 
 // Each stream by what became of the copy; which then is the corrected stream, times `scale`.
-class Correct : public Sublayer {
+class AltUpCorrect : public Sublayer {
  public:
-  Correct(const Route& by, int place, const std::optional<Array>& scale) : by_(by), place_(place), scaled_(scale.has_value()) {
+  AltUpCorrect(const Route& by, int place, const std::optional<Array>& scale) : by_(by), place_(place), scaled_(scale.has_value()) {
     want(by.outputs() == by.streams(), "there is a share for each stream");
     want(place >= 0 && place < by.streams(), "no such stream");
     by.add_to(weights);
@@ -113,7 +113,8 @@ class Correct : public Sublayer {
 class Around : public Sublayer {
  public:
   Around(const Part& inner, int streams) : inner_(inner.by), streams_(streams) {
-    want(streams > 0 && streams <= MK_MOST_STREAMS && inner_->gives() == inner_->width() && inner_->hears() == inner_->width(), "a sublayer of a copy has a stream's width");
+    want(streams > 0 && streams <= MK_MOST_STREAMS && inner_->output_width() == inner_->width() && inner_->input_width() == inner_->width(),
+         "a sublayer of a copy has a stream's width");
     weights = inner_->weights;
   }
   int width() const override { return (streams_ + 1) * inner_->width(); }
@@ -133,9 +134,9 @@ class Around : public Sublayer {
 };
 
 // Adds to the copy.
-class OfCopy : public Around {
+class AltUpActive : public Around {
  public:
-  OfCopy(const Part& inner, int streams) : Around(inner, streams) { beside = inner_->beside; }
+  AltUpActive(const Part& inner, int streams) : Around(inner, streams) { beside = inner_->beside; }
 
   Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const override {
     return [run = inner_->ready(from, of, in, out), size = inner_->width(), wider = width()](const float* x, const float* to, float* y, int rows) {
@@ -150,10 +151,10 @@ class OfCopy : public Around {
 };
 
 // What it answers to the copy is added to all streams but the first; the copy is left behind.
-class Join : public Around {
+class AltUpJoin : public Around {
  public:
   using Around::Around;
-  int gives() const override { return streams_ * inner_->width(); }
+  int output_width() const override { return streams_ * inner_->width(); }
 
   Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const override {
     return [run = inner_->ready(from, of, in, out), count = streams_, size = inner_->width()](const float*, const float* to, float* y, int rows) {
@@ -167,9 +168,9 @@ class Join : public Around {
 };
 
 // to + n + after((n open) close), where n is norm(x).
-class Bypass : public Sublayer {
+class Laurel : public Sublayer {
  public:
-  Bypass(const Norm& norm, const Matrix& open, const Matrix& close, const MaybeNorm& after)
+  Laurel(const Norm& norm, const Matrix& open, const Matrix& close, const MaybeNorm& after)
       : norm_(norm), open_(open), close_(close), after_(after) {
     want_matrix(open, close.outputs(), "a matrix must be a single one, as wide as x");
     want_closing(close, open.outputs(), after);
@@ -207,18 +208,18 @@ class Bypass : public Sublayer {
 };
 
 void define(nb::module_& m) {
-  m.def("predicting", [](const Norm& norm, const Matrix& router, const Matrix& shares, int place) {
-    return Part{std::make_shared<Predict>(Route(norm, router, shares), place)};
+  m.def("altup_predict", [](const Norm& norm, const Matrix& router, const Matrix& shares, int place) {
+    return Part{std::make_shared<AltUpPredict>(Route(norm, router, shares), place)};
   }, nb::arg("norm"), nb::arg("router"), nb::arg("shares"), nb::arg("place"));
-  m.def("correcting", [](const Norm& norm, const Matrix& router, const Matrix& shares, int place, const std::optional<Array>& scale) {
-    return Part{std::make_shared<Correct>(Route(norm, router, shares), place, scale)};
+  m.def("altup_correct", [](const Norm& norm, const Matrix& router, const Matrix& shares, int place, const std::optional<Array>& scale) {
+    return Part{std::make_shared<AltUpCorrect>(Route(norm, router, shares), place, scale)};
   }, nb::arg("norm"), nb::arg("router"), nb::arg("shares"), nb::arg("place"), nb::arg("scale").none());
-  m.def("of_copy", [](const Part& part, int streams) { return Part{std::make_shared<OfCopy>(part, streams)}; }, nb::arg("sublayer"),
+  m.def("altup_active", [](const Part& part, int streams) { return Part{std::make_shared<AltUpActive>(part, streams)}; }, nb::arg("sublayer"),
         nb::arg("streams"));
-  m.def("joining", [](const Part& part, int streams) { return Part{std::make_shared<Join>(part, streams)}; }, nb::arg("sublayer"),
+  m.def("altup_join", [](const Part& part, int streams) { return Part{std::make_shared<AltUpJoin>(part, streams)}; }, nb::arg("sublayer"),
         nb::arg("streams"));
-  m.def("bypassing", [](const Norm& norm, const Matrix& open, const Matrix& close, const MaybeNorm& after) {
-    return Part{std::make_shared<Bypass>(norm, open, close, after)};
+  m.def("laurel", [](const Norm& norm, const Matrix& open, const Matrix& close, const MaybeNorm& after) {
+    return Part{std::make_shared<Laurel>(norm, open, close, after)};
   }, nb::arg("norm"), nb::arg("open"), nb::arg("close"), nb::arg("after").none());
 }
 

@@ -53,9 +53,9 @@ class Attend : public Sublayer {
     want(!heads.gated || !heads.turned, "norms behind the turn know no gates");
     int outputs = 0;
     want_low(low, open);
-    weights.add(norm, hears());
+    weights.add(norm, input_width());
     for (const Matrix& matrix : open) {
-      want_matrix(matrix, hears(), "a matrix must be a single one, as wide as x");
+      want_matrix(matrix, input_width(), "a matrix must be a single one, as wide as x");
       weights.add(matrix);
       outputs += matrix.outputs();
     }
@@ -76,14 +76,14 @@ class Attend : public Sublayer {
     want_closing(close, by.heads * by.values.size, after);
     weights.add(close), weights.add(after, width());
     if (gate) {
-      want_matrix(*gate, hears(), "a matrix must be a single one, as wide as x");
+      want_matrix(*gate, input_width(), "a matrix must be a single one, as wide as x");
       want(!heads.gated && (gate->outputs() == by.heads || gate->outputs() == close.width()),
            "there is one gate, of each head one number, or of each number that it sees");
       weights.add(*gate);
     }
   }
   int width() const override { return close.outputs(); }
-  int hears() const override { return open[0].width(); }
+  int input_width() const override { return open[0].width(); }
   int queries() const { return by.heads * by.keys.size; }
   int asked() const { return heads.gated ? 2 * queries() : queries(); }  // with what comes with them
   int keys() const { return by.groups * by.keys.size; }
@@ -145,7 +145,7 @@ struct Attend::Job {
 
   void run(const float* x, const float* to, float* y, int rows) {
     const Heads& heads = by->heads;
-    const int k = by->hears(), all = by->asked() + (by->reads ? 0 : by->keys() + by->values());
+    const int k = by->input_width(), all = by->asked() + (by->reads ? 0 : by->keys() + by->values());
     const Scratch normed = weighed->norm ? scratch(rows, k) : nullptr, made = scratch(rows, all), seen = scratch(rows, weighed->close.w.k);
     const Scratch asking = heads.gated && heads.query ? scratch(rows, by->queries()) : nullptr;
     if (weighed->norm) (*weighed->norm)(x, nullptr, normed.get(), rows, k);
@@ -185,7 +185,7 @@ struct Attend::Job {
     const bool by_head = by->heads.by_head;
     const int key = by_head ? a.size : by->queries(), value = key + (by_head ? a.size : by->keys()), apart = by_head ? 3 * a.size : 0;
     const mk_output to = {made, (size_t)all, nullptr};
-    mk_products(weighed->open.data(), &to, 1, x, (size_t)by->hears(), rows);
+    mk_products(weighed->open.data(), &to, 1, x, (size_t)by->input_width(), rows);
     add_low(weighed->low, x, &to, rows);
     done.queries = heads_at(made, all, by_head ? apart : a.size), done.new_keys = heads_at(made + key, all, by_head ? apart : a.size);
     done.new_values = heads_at(made + value, all, by_head ? apart : a.value_size);
@@ -198,7 +198,7 @@ struct Attend::Job {
     const int queries = by->queries(), keys = by->keys(), values = by->values(), asked = by->asked();
     float *of_keys = made + (size_t)rows * asked, *of_values = of_keys + (size_t)rows * keys;
     const mk_output to[] = {{made, (size_t)asked, nullptr}, {of_keys, (size_t)keys, nullptr}, {of_values, (size_t)values, nullptr}};
-    mk_products(open.data(), to, (int)open.size(), x, (size_t)by->hears(), rows);
+    mk_products(open.data(), to, (int)open.size(), x, (size_t)by->input_width(), rows);
     add_low(low, x, to, rows);
     const int parts = heads.together ? 1 : a.heads, of_key = heads.together ? 1 : a.groups;
     if (query_norm && !heads.turned) query_norm->from(made, asked / parts, nullptr, asking ? asking : made, rows * parts, queries / parts);

@@ -7,15 +7,15 @@
 namespace modelkit {
 Chain::Chain(const std::vector<Part>& parts) : parts_(parts) {
   want(!parts.empty() && !parts[0].by->beside, "a chain must have sublayers, the first of which has none before it");
-  int stream = width(), other = gives();
+  int stream = width(), other = output_width();
   for (const Part& part : parts) {
     want(part.by->width() == stream, "a sublayer of a chain must be as wide as what the one before it gives");
-    want(part.by->hears() == part.by->width(), "a sublayer of a chain reads the stream");
-    stream = part.by->gives();
+    want(part.by->input_width() == part.by->width(), "a sublayer of a chain reads the stream");
+    stream = part.by->output_width();
     want(stream == part.by->width() || !part.by->beside, "what is added beside another does not change how wide the stream is");
     for (int each : {part.by->width(), stream}) {
-      if (other == gives()) other = each;
-      want(each == gives() || each == other, "the stream of a chain has two widths at most");
+      if (other == output_width()) other = each;
+      want(each == output_width() || each == other, "the stream of a chain has two widths at most");
     }
   }
 }
@@ -48,16 +48,16 @@ Runs ready(const Links& links, const Arrays& in, Arrays& out, mx::Stream stream,
 
 void run_all(const Links& links, const Runs& runs, const float* x, float* y, size_t rows) {
   const Room room;
-  const int last = links.back().by->gives();
+  const int last = links.back().by->output_width();
   int widest = last;
-  for (const Link& link : links) widest = std::max({widest, link.by->width(), link.by->gives()});
+  for (const Link& link : links) widest = std::max({widest, link.by->width(), link.by->output_width()});
   const float *read = x, *sum = x;
   Scratch copy;   // of what several read, where the first of them writes
   Scratch aside;  // the stream where it has not the width that it ends with
   for (size_t i = 0; i < runs.size(); i++) {
     const Sublayer& by = *links[i].by;
-    if (by.gives() != last && !aside) aside = scratch(rows, widest);
-    float* const to = by.gives() == last ? y : aside.get();
+    if (by.output_width() != last && !aside) aside = scratch(rows, widest);
+    float* const to = by.output_width() == last ? y : aside.get();
     if (!by.beside) {
       read = sum;
       if (read == to && i + 1 < runs.size() && links[i + 1].by->beside) {
@@ -104,7 +104,7 @@ Arrays through(const Chain& chain, const Array& x, const Ints& starts, const Int
   want(x.ndim() > 0 && x.shape(-1) == chain.width(), "x must have rows, as wide as the sublayers");
   Arrays in{x};
   std::vector<mx::Shape> shapes{x.shape()};
-  shapes[0].back() = chain.gives();
+  shapes[0].back() = chain.output_width();
   std::vector<mx::Dtype> types{mx::float32};
   const bool tokens = x.ndim() == 3;
   Links links = chain.links(x.shape(0), tokens ? x.shape(1) : 0, starts, counts, first, memories, in, shapes, types);

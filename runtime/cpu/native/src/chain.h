@@ -23,7 +23,7 @@ class Chain {
               std::vector<mx::Shape>& shapes, std::vector<mx::Dtype>& types) const;
   // For x [rows, width]; it makes [rows, gives] of it.
   int width() const { return parts_.front().by->width(); }
-  int gives() const { return parts_.back().by->gives(); }
+  int output_width() const { return parts_.back().by->output_width(); }
 
  private:
   std::vector<Part> parts_;

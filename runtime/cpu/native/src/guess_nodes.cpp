@@ -171,7 +171,7 @@ Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, 
   want(ids.dtype() == mx::int32 && ids.ndim() == 2 && drawn >= 0, "ids are int32 [rows, tokens], and so many are drawn");
   const int steps = drawn ? drawn : 1;
   const Shape shape{ids.shape(0), ids.shape(1)};
-  want(chain.width() == ends->width() && chain.gives() == ends->width(), "a table is as wide as the sublayers");
+  want(chain.width() == ends->width() && chain.output_width() == ends->width(), "a table is as wide as the sublayers");
   want((int)starts.size() == shape.rows && (int)counts.size() == shape.rows, "there is a start and a count for each row");
   want(std::all_of(counts.begin(), counts.end(), [&](int count) { return count > 0 && count <= shape.width; }), "each row reads a token or more");
   want(tables.size() == (steps > 1 ? memories.size() : 0), "there is a table, or none, for each memory, if there are several passes");

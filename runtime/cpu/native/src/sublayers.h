@@ -269,8 +269,8 @@ class Sublayer {
 
   virtual ~Sublayer() = default;
   virtual int width() const = 0;
-  virtual int gives() const { return width(); }  // how wide the stream is behind it
-  virtual int hears() const { return width(); }  // how wide what it reads is: more than the stream only inside another sublayer
+  virtual int output_width() const { return width(); }  // how wide the stream is behind it
+  virtual int input_width() const { return width(); }  // how wide what it reads is: more than the stream only inside another sublayer
   virtual bool remembers() const { return false; }
   // Adds inputs and outputs. For one that remembers.
   virtual Remembered remember(const Memory&, Making&) const { return {}; }

@@ -35,7 +35,7 @@ def fold() -> Any:
     rest = None, 1e-5, 2, False, False, matrix(D, 64), None
     rule = kernels.DeltaRule(mx.zeros(2), mx.zeros(2), 1, 2, 16, 32, 1.0)
     opening = [matrix(96, D), matrix(64, D), matrix(2, D), matrix(2, D)]
-    return kernels.folding(None, opening, None, mx.zeros((4, 96)), None, rule, *rest)
+    return kernels.recurrent(None, opening, None, mx.zeros((4, 96)), None, rule, *rest)
 
 
 def through(parts: list[Any], x: mx.array, memories: list[Any]) -> list[mx.array]:
@@ -48,13 +48,13 @@ def rows(seed: int, width: int = D) -> mx.array:
 
 def test_it_begins_as_what_a_step_brings() -> None:
     x, own = rows(1), rows(2)
-    (y,) = through([kernels.laying(D)], x, [(own,)])
+    (y,) = through([kernels.append_input(D)], x, [(own,)])
     assert np.array_equal(np.array(y), np.array(mx.concatenate([x, own], axis=-1)))
 
 
 def test_it_becomes_what_a_sublayer_answers_to_it() -> None:
     x, own = rows(1), rows(2)
-    (y,) = through([kernels.laying(D), kernels.becoming(feeding())], x, [(own,)])
+    (y,) = through([kernels.append_input(D), kernels.update_appended(feeding())], x, [(own,)])
     answer = mx.maximum(own @ weights(96, D).T, 0) @ weights(D, 96, 1).T
     assert np.array_equal(np.array(y[..., :D]), np.array(x))
     assert np.allclose(np.array(y[..., D:]), np.array(answer), atol=1e-4)
@@ -73,7 +73,7 @@ def test_it_is_heard_with_the_stream_and_dropped() -> None:
         return [mx.zeros((ROWS, 3, 96)), mx.zeros((ROWS, 2, 16, 32))], False, True
 
     x, own, nothing = rows(1), rows(2), mx.zeros((ROWS, TOKENS, D))
-    parts = [kernels.laying(D), kernels.hearing(matrix(D, D, 4), fold())]
+    parts = [kernels.append_input(D), kernels.read_appended(matrix(D, D, 4), fold())]
     plain = through([fold()], x, [states()])[0]
     assert np.array_equal(np.array(through(parts, x, [(nothing,), states()])[0]), np.array(plain))
     heard = x + own @ weights(D, D, 4).T
@@ -84,14 +84,14 @@ def test_it_is_heard_with_the_stream_and_dropped() -> None:
 def test_what_these_must_have() -> None:
     wide = kernels.feed_forward(None, kernels.Feeding([matrix(96, 2 * D)], False, 3, matrix(2 * D, 96)), None)
     for wrong in (
-        lambda: kernels.laying(0),
-        lambda: kernels.becoming(kernels.laying(D)),
-        lambda: kernels.hearing(matrix(D, 2 * D), fold()),
-        lambda: kernels.hearing(matrix(2 * D, D), fold()),
-        lambda: kernels.hearing(matrix(D, D), wide),
-        lambda: kernels.Chain([kernels.laying(D), fold()]),
-        lambda: through([kernels.laying(D)], rows(1), [([rows(2)], False, False)]),
-        lambda: through([kernels.laying(D)], rows(1), [(rows(2, D - 1),)]),
+        lambda: kernels.append_input(0),
+        lambda: kernels.update_appended(kernels.append_input(D)),
+        lambda: kernels.read_appended(matrix(D, 2 * D), fold()),
+        lambda: kernels.read_appended(matrix(2 * D, D), fold()),
+        lambda: kernels.read_appended(matrix(D, D), wide),
+        lambda: kernels.Chain([kernels.append_input(D), fold()]),
+        lambda: through([kernels.append_input(D)], rows(1), [([rows(2)], False, False)]),
+        lambda: through([kernels.append_input(D)], rows(1), [(rows(2, D - 1),)]),
         lambda: feeding([None, None]),
         lambda: feeding([(matrix(8, D), matrix(96, 9))]),
         lambda: feeding([(matrix(8, D - 1), matrix(96, 8))]),

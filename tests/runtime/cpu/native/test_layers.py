@@ -204,12 +204,12 @@ def test_what_asking_experts_takes() -> None:
     experts = [matrix(5, 96, 64)], 0, 0.0, 0.0, matrix(5, 64, 96)
     routing = routing_of(kernels, Routing("best", 2))
     shared, gate = kernels.Feeding([matrix(32, 64)], False, 0, matrix(64, 32)), matrix(1, 64)
-    kernels.asking(None, matrix(5, 64), routing, *experts, shared, gate, None)
+    kernels.mixture(None, matrix(5, 64), routing, *experts, shared, gate, None)
     norm, layer_norm, narrow = (
         kernels.Norm(*how, None, 1e-6)
         for how in ((False, mx.ones((64,))), (True, None), (False, mx.ones((32,))))
     )
-    kernels.asking(
+    kernels.mixture(
         None, matrix(5, 64), routing, *experts, shared, None, None, (norm, 0.5), norm, layer_norm, norm
     )
     for always, opened, *rest in (
@@ -223,7 +223,7 @@ def test_what_asking_experts_takes() -> None:
         (None, None, None, None, norm),
     ):
         with pytest.raises(ValueError, match=r"norm|gate"):
-            kernels.asking(None, matrix(5, 64), routing, *experts, always, opened, None, *rest)
+            kernels.mixture(None, matrix(5, 64), routing, *experts, always, opened, None, *rest)
     for router, always, opened in (
         (matrix(4, 64), shared, gate),
         (matrix(5, 64), None, gate),
@@ -232,7 +232,7 @@ def test_what_asking_experts_takes() -> None:
         (matrix(5, 64), kernels.Feeding([matrix(64, 32)], False, 0, matrix(32, 64)), None),
     ):
         with pytest.raises(ValueError, match=r"must|gate"):
-            kernels.asking(None, router, routing, *experts, always, opened, None)
+            kernels.mixture(None, router, routing, *experts, always, opened, None)
 
 
 def test_which_layers_run_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,10 +232,10 @@ def test_what_a_fold_must_have() -> None:
         rest: Any = rest,
         scales: mx.array | None = None,
     ) -> Any:
-        return kernels.folding(None, opening, scales, filters, None, by or rule(), *rest)
+        return kernels.recurrent(None, opening, scales, filters, None, by or rule(), *rest)
 
     def widened(by: Any) -> Any:
-        return kernels.folding(None, two, None, filters, None, rule(), *rest, 0, by)
+        return kernels.recurrent(None, two, None, filters, None, rule(), *rest, 0, by)
 
     widened([])
     widened([None] * 4)

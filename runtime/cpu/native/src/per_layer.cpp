@@ -5,9 +5,9 @@
 namespace modelkit {
 namespace {
 // to + after((act(x open) * own) close), where own are `open`'s outputs as many of the numbers that a token brings, the `place`th.
-class Bring : public Sublayer {
+class PerLayerGate : public Sublayer {
  public:
-  Bring(const Matrix& open, int act, int place, const Matrix& close, const MaybeNorm& after)
+  PerLayerGate(const Matrix& open, int act, int place, const Matrix& close, const MaybeNorm& after)
       : open_(open), act_((mk_act)act), place_(place), close_(close), after_(after) {
     want(act >= 0 && act < MK_ACTS && place >= 0, "no such activation, or place");
     want_matrix(open, width(), "a matrix must be a single one, as wide as x");
@@ -51,9 +51,9 @@ class Bring : public Sublayer {
 };
 
 // to * by: what has been added up so far.
-class Times : public Sublayer {
+class Multiply : public Sublayer {
  public:
-  Times(const Array& by, int width) : width_(width) {
+  Multiply(const Array& by, int width) : width_(width) {
     want(by.size() == 1 && width > 0, "the stream is multiplied by one number");
     weights.add(by);
   }
@@ -69,10 +69,10 @@ class Times : public Sublayer {
 };
 
 void define(nb::module_& m) {
-  m.def("bringing", [](const Matrix& open, int act, int place, const Matrix& close, const MaybeNorm& after) {
-    return Part{std::make_shared<Bring>(open, act, place, close, after)};
+  m.def("per_layer_gate", [](const Matrix& open, int act, int place, const Matrix& close, const MaybeNorm& after) {
+    return Part{std::make_shared<PerLayerGate>(open, act, place, close, after)};
   }, nb::arg("open"), nb::arg("act"), nb::arg("place"), nb::arg("close"), nb::arg("after").none());
-  m.def("times", [](const Array& by, int width) { return Part{std::make_shared<Times>(by, width)}; }, nb::arg("by"), nb::arg("width"));
+  m.def("multiply", [](const Array& by, int width) { return Part{std::make_shared<Multiply>(by, width)}; }, nb::arg("by"), nb::arg("width"));
 }
 
 const Topic topic(define);

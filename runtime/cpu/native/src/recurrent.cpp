@@ -26,7 +26,7 @@ struct Gating {
 // open: matrices of what the rule mixes, of the answer's gate, and of the rule's gates; or one with the rows of the answer's
 // gate, of what is mixed (the other way round where that leads), and of the rule's gates. widen: for each of them, what makes its
 // part of what it gives, or nothing; or empty.
-class Fold : public Sublayer {
+class Recurrent : public Sublayer {
  public:
   MaybeNorm norm;
   std::vector<Matrix> open;
@@ -38,7 +38,7 @@ class Fold : public Sublayer {
   Matrix close;
   MaybeNorm after;
 
-  Fold(const MaybeNorm& norm, const std::vector<Matrix>& open, const std::vector<std::optional<Matrix>>& widen, const Maybe& scales, const Conv& conv, std::shared_ptr<const Rule> rule,
+  Recurrent(const MaybeNorm& norm, const std::vector<Matrix>& open, const std::vector<std::optional<Matrix>>& widen, const Maybe& scales, const Conv& conv, std::shared_ptr<const Rule> rule,
        const Gating& gating, const Matrix& close, const MaybeNorm& after)
       : norm(norm), open(open), widen(widen), scales(scales), conv(conv), rule(std::move(rule)), gating(gating), close(close), after(after) {
     const Rule& by = *this->rule;
@@ -88,7 +88,7 @@ class Fold : public Sublayer {
 
 // What its kernels need. One step after the other, each for all rows.
 struct Job {
-  const Fold* by;  // the node holds these two
+  const Recurrent* by;  // the node holds these two
   const Folding* of;
   MaybeRun norm;
   std::vector<mk_matrix> open;
@@ -156,7 +156,7 @@ struct Job {
   }
 };
 
-Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays& in, Arrays& out) const {
+Sublayer::Run Recurrent::ready(Taken from, const Remembered& remembered, const Arrays& in, Arrays& out) const {
   auto job = std::make_shared<Job>();
   const Folding& of = std::get<Folding>(remembered);
   auto before = [&](int state) { return dense(in[of.before + state], from.stream).data<float>(); };
@@ -185,12 +185,12 @@ Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays
 }
 
 void define(nb::module_& m) {
-  m.def("folding", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Maybe& scales, const Array& filters,
+  m.def("recurrent", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Maybe& scales, const Array& filters,
                       const Maybe& bias, const Held<Rule>& rule, const Maybe& weight, float eps, int parts, bool gate_first,
                       bool sigmoid, const Matrix& close, const MaybeNorm& after, int act,
                       const std::vector<std::optional<Matrix>>& widen) {
     const Gating gating(weight, eps, parts, gate_first, sigmoid, act);
-    return Part{std::make_shared<Fold>(norm, open, widen, scales, Conv(filters, bias), rule.by, gating, close, after)};
+    return Part{std::make_shared<Recurrent>(norm, open, widen, scales, Conv(filters, bias), rule.by, gating, close, after)};
   }, nb::arg("norm").none(), nb::arg("open"), nb::arg("scales").none(), nb::arg("filters"), nb::arg("bias").none(),
      nb::arg("rule"), nb::arg("weight").none(), nb::arg("eps"), nb::arg("parts"), nb::arg("gate_first"), nb::arg("sigmoid"),
      nb::arg("close"), nb::arg("after").none(), nb::arg("act") = (int)MK_SILU,

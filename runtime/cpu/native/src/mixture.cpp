@@ -14,12 +14,12 @@ struct Job;
 // What a router reads where it does not read what experts do: an RMS norm of x, times a number.
 using Reading = std::pair<Norm, float>;
 
-class Ask : public Sublayer {
+class Mixture : public Sublayer {
  public:
   // shared: the expert that is always asked, its answer multiplied by the sigmoid of `gate` where there is one.
   // answered: the norm of experts' answers. shared_norm: of what the shared one reads of x, in place of `norm`; shared_after:
   // of its answer. fed: weights multiply what experts read, in place of what they answer.
-  Ask(const MaybeNorm& norm, const Matrix& router, const Routing& routing, const Experts& experts, const MaybeFeeding& shared,
+  Mixture(const MaybeNorm& norm, const Matrix& router, const Routing& routing, const Experts& experts, const MaybeFeeding& shared,
       const MaybeMatrix& gate, const MaybeNorm& after, const std::optional<Reading>& reading, const MaybeNorm& answered,
       const MaybeNorm& shared_norm, const MaybeNorm& shared_after, bool fed)
       : norm_(norm), router_(router), routing_(routing), by_(routing.among(router.outputs())), experts_(experts), shared_(shared), gate_(gate),
@@ -147,7 +147,7 @@ struct Job {
   }
 };
 
-Sublayer::Run Ask::ready(Taken from, const Remembered&, const Arrays&, Arrays&) const {
+Sublayer::Run Mixture::ready(Taken from, const Remembered&, const Arrays&, Arrays&) const {
   const auto job = once(job_, from, [&] {
     const MaybeRun norm = take(norm_, from);
     const mk_matrix router = take(router_, from);
@@ -167,11 +167,11 @@ Sublayer::Run Ask::ready(Taken from, const Remembered&, const Arrays&, Arrays&) 
 }
 
 void define(nb::module_& m) {
-  m.def("asking", [](const MaybeNorm& norm, const Matrix& router, const Routing& routing, const std::vector<Matrix>& open, int act, float limit,
+  m.def("mixture", [](const MaybeNorm& norm, const Matrix& router, const Routing& routing, const std::vector<Matrix>& open, int act, float limit,
                      float slope, const Matrix& close, const MaybeFeeding& shared, const MaybeMatrix& gate, const MaybeNorm& after,
                      const std::optional<Reading>& reading, const MaybeNorm& answered, const MaybeNorm& shared_norm,
                      const MaybeNorm& shared_after, bool fed) {
-    return Part{std::make_shared<Ask>(norm, router, routing, Experts(open, act, limit, slope, close), shared, gate, after, reading, answered,
+    return Part{std::make_shared<Mixture>(norm, router, routing, Experts(open, act, limit, slope, close), shared, gate, after, reading, answered,
                                       shared_norm, shared_after, fed)};
   }, nb::arg("norm").none(), nb::arg("router"), nb::arg("routing"), nb::arg("open"), nb::arg("act"), nb::arg("limit"), nb::arg("slope"),
      nb::arg("close"), nb::arg("shared").none(), nb::arg("gate").none(), nb::arg("after").none(), nb::arg("reading").none() = nb::none(),
