@@ -23,8 +23,9 @@ import mlx.core as mx  # noqa: E402
 import mlx.nn as nn  # noqa: E402
 import numpy as np  # noqa: E402
 
-from runtime.cache.build import LayerMemory, build_memory  # noqa: E402
+from runtime.cache.build import build_memory  # noqa: E402
 from runtime.cache.layout import Full  # noqa: E402
+from runtime.cache.memory import LayerMemory  # noqa: E402
 from runtime.cache.protocol import by_layout  # noqa: E402
 from runtime.cpu import native  # noqa: E402
 from runtime.cpu.threads import set_threads  # noqa: E402

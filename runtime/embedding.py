@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.loaded import LoadedModel, check_ids
 from runtime.nn.dense import Dense
 from runtime.nn.rope_spec import long_after

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.layout import LayerSpec
+from runtime.cache.memory import LayerMemory
 from runtime.errors import BadTokenIds, shown
 from runtime.models.architecture import Described
 from runtime.nn.rope_spec import long_after

@@ -24,7 +24,7 @@ from modelkit.requests import attached
 from modelkit.settings import Settings
 from modelkit.source.inventory import Inventory
 from runtime import cpu, device
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.thread import MlxThread

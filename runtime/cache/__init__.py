@@ -3,7 +3,8 @@
 What a layer is given:
     layout        what each layer remembers, as data: `LayerSpec`; no MLX
     protocol      the contract that every kind of memory keeps (`LayerCache`)
-    build         a layout -> one cache per layer, and operations on all of them (`LayerMemory`)
+    build         a layout -> one cache per layer
+    memory        what is done to the caches of all layers together (`LayerMemory`)
     attention     keys and values: everything, a sliding window, or a chunk
     recurrent     the state of a recurrent layer
     pooled        one vector for each group of tokens

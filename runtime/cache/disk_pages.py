@@ -24,7 +24,6 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from runtime.cache.build import Page
 from runtime.cache.layout import LayerSpec
 from runtime.cache.page_files import BadPage, Tensor, file_bytes, read_page, write_page
 from runtime.cache.page_folder import (
@@ -37,6 +36,7 @@ from runtime.cache.page_folder import (
     trim_pages,
 )
 from runtime.cache.page_tensors import NAMES, PageTensors, typed
+from runtime.cache.pages import Page
 from runtime.cache.prefix import PageNode, PrefixStore
 from runtime.cpu import native
 from runtime.records import dataclass

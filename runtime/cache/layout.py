@@ -224,3 +224,15 @@ def _state_bytes(state: State, element_bytes: int) -> int:
     for dim in state.shape:
         size *= dim
     return size
+
+
+def donors(layout: Sequence[LayerSpec]) -> list[int]:
+    """For each layer, the layer whose memory it uses: its own index unless it is Shared."""
+    found: list[int] = []
+    for i, spec in enumerate(layout):
+        if isinstance(spec, Shared):
+            assert 0 <= spec.layer < i, "a layer can share an earlier layer's memory only"
+            found.append(found[spec.layer])
+        else:
+            found.append(i)
+    return found

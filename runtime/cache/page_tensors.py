@@ -13,7 +13,6 @@ from typing import Any, cast
 import mlx.core as mx
 
 from runtime.cache.absent import absent
-from runtime.cache.build import Page
 from runtime.cache.codec import Codec
 from runtime.cache.layout import (
     Chunked,
@@ -27,6 +26,7 @@ from runtime.cache.layout import (
     Stateless,
 )
 from runtime.cache.page_files import KEYS, BadPage, Buffer, Tensor, pack_ids
+from runtime.cache.pages import Page
 from runtime.cache.recurrent import DTYPES as STATE_DTYPES
 from runtime.cache.snapshot import TOKEN_AXIS, Absent, Checkpoint, Snapshot, Span
 

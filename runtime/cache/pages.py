@@ -13,7 +13,6 @@ from typing import cast
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory, Page
 from runtime.cache.layout import (
     Chunked,
     Encoder,
@@ -27,20 +26,13 @@ from runtime.cache.layout import (
 )
 from runtime.cache.snapshot import Checkpoint, Reach, Snapshot, Span, detached
 
+Page = tuple[Snapshot | None, ...]
+"""One snapshot per layer of the layout; None for layers that own nothing."""
+
 
 def cuts_anywhere(layout: Sequence[LayerSpec]) -> bool:
     """Can a row go back to any earlier length? If not, it has to be paged where it will be resumed."""
     return all(isinstance(spec, Full | Shared | Stateless) for spec in layout)
-
-
-def take_page(memory: LayerMemory, row: int, start: int) -> Page:
-    """What a row holds of [start, length). Lazy: evaluate it, or let it go, before the next write."""
-
-    def take(i: int, spec: LayerSpec) -> Snapshot | None:
-        cache = memory[i]
-        return None if cache is None or isinstance(spec, Shared) else cache.snapshot(row, start)
-
-    return tuple(take(i, spec) for i, spec in enumerate(memory.layout))
 
 
 def page_bytes(page: Page) -> int:

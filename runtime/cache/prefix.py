@@ -22,9 +22,8 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import mlx.core as mx
 
-from runtime.cache.build import Page
 from runtime.cache.layout import Chunked, Encoder, LayerSpec, Recurrent, Rotating
-from runtime.cache.pages import improved, lightened, page_arrays, page_bytes, split_page
+from runtime.cache.pages import Page, improved, lightened, page_arrays, page_bytes, split_page
 from runtime.cache.snapshot import resumable
 from runtime.cache.trie import Keys, Node, Trie
 from runtime.records import dataclass

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory, Page
 from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import Encoder, LayerSpec, Stateless
+from runtime.cache.memory import LayerMemory
+from runtime.cache.pages import Page
 from runtime.cache.prefix import Entry, Match, PrefixStore
 from runtime.cache.snapshot import Checkpoint
 from runtime.cache.trie import Keys, in_namespace, split_namespace

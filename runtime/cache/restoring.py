@@ -9,7 +9,8 @@ and cleared.
 
 from collections.abc import Sequence
 
-from runtime.cache.build import LayerMemory, Page
+from runtime.cache.memory import LayerMemory
+from runtime.cache.pages import Page
 from runtime.records import dataclass
 
 

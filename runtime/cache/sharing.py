@@ -15,9 +15,9 @@ from typing import Generic, TypeVar
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory
 from runtime.cache.marks import page_marks
-from runtime.cache.pages import cuts_anywhere, take_page
+from runtime.cache.memory import LayerMemory
+from runtime.cache.pages import cuts_anywhere
 from runtime.cache.prefix import Match, PageNode, PrefixStore
 from runtime.cache.restoring import Restoring
 from runtime.errors import CacheFull
@@ -136,7 +136,7 @@ class Sharing(Generic[U]):
         use = self._uses[user]
         if len(keys) <= use.kept:
             return None
-        node = self.store.insert(keys, use.kept, take_page(self._memory, place, use.kept))
+        node = self.store.insert(keys, use.kept, self._memory.snapshot(place, use.kept))
         mx.eval(self.store.changed())  # now, not with the next step: see above
         if node is None:
             return None

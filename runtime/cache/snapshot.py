@@ -1,4 +1,5 @@
-"""Pages: copies of what a layer remembers of a range of positions, and what of them suffices to go on from.
+"""Snapshots: copies of what one layer remembers of a range of positions, and which of them suffice to go on
+from. Those of all layers together are a page (`runtime.cache.pages`).
 
 Two kinds. A Span is cut anywhere (keys and values: one entry per position). A Checkpoint is the outcome of a
 whole fold and is true at its end only (recurrent state, an encoder's output).

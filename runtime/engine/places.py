@@ -17,7 +17,7 @@ and lets none pass until it is.
 from collections.abc import Sequence
 
 from runtime import host
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.cache.protocol import Rotate
 from runtime.cache.restoring import Restoring
 from runtime.engine.prefixes import Prefixes

@@ -25,10 +25,10 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory
 from runtime.cache.disk_pages import DiskPages, path_to
 from runtime.cache.layout import reads_prompt
-from runtime.cache.pages import cuts_anywhere, page_arrays, split_page, take_page
+from runtime.cache.memory import LayerMemory
+from runtime.cache.pages import cuts_anywhere, page_arrays, split_page
 from runtime.cache.prefix import Entry, PageNode, PrefixStore
 from runtime.cache.restoring import Restoring
 from runtime.cache.sharing import Sharing
@@ -181,7 +181,7 @@ class Prefixes:
             memory.claim(place, length)
         except CacheFull:
             return None
-        page = take_page(memory, source[0], 0)
+        page = memory.snapshot(source[0], 0)
         if length < source[1].length:  # else the prompt goes on from all that the other row has
             page, _ = split_page(page, length)
         mx.eval(page_arrays(page))

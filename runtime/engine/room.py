@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from runtime import device
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.layout import sequence_bytes
+from runtime.cache.memory import LayerMemory
 from runtime.cache.prompts import KeptPrompts
 from runtime.cache.sharing import Sharing
 from runtime.cpu import native

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory
 from runtime.cache.disk_pages import DiskPages, Stored
 from runtime.cache.layout import bytes_per_token, reads_prompt
+from runtime.cache.memory import LayerMemory
 from runtime.cache.prefix import Entry, PrefixStore
 from runtime.cache.prompts import END, KeptPrompts, is_of_prompt, of_prompts, prompt_keys
 from runtime.engine.fetching import Fetch

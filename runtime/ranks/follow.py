@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.disk_pages import DiskPages, Stored, insert_pages, path_to
 from runtime.cache.layout import reads_prompt
+from runtime.cache.memory import LayerMemory
 from runtime.cache.page_folder import PrefixFolder
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.prompts import KeptPrompts, of_prompts

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, Page
+from runtime.cache.memory import LayerMemory
+from runtime.cache.pages import Page
 from runtime.cache.prefix import Match, PageNode, PrefixStore
 from runtime.cache.prompts import KeptPrompts
 from runtime.cache.protocol import Rotate

@@ -12,9 +12,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import LayerSpec
+from runtime.cache.memory import LayerMemory
 from runtime.cache.protocol import Rotate
 from runtime.ranks.decision import Action
 from runtime.ranks.group import Group

@@ -24,8 +24,8 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.attention import KVCache
-from runtime.cache.build import LayerMemory
 from runtime.cache.layout import LayerSpec, Stateless
+from runtime.cache.memory import LayerMemory
 from runtime.errors import NotSupported
 from runtime.nn.module import Module
 from runtime.ranks.calls import then_given

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory
 from runtime.cache.layout import Full, Rotating
+from runtime.cache.memory import LayerMemory
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.speculate.chain import DraftChain, within

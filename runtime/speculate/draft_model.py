@@ -12,7 +12,8 @@ from dataclasses import replace
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import Mark, build_memory
+from runtime.cache.build import build_memory
+from runtime.cache.memory import Mark
 from runtime.cache.protocol import by_layout
 from runtime.cache.trie import Keys, in_namespace
 from runtime.loaded import LoadedModel

@@ -12,8 +12,9 @@ from typing import Protocol, runtime_checkable
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.layout import LayerSpec
+from runtime.cache.memory import LayerMemory
 from runtime.cache.prefix import PrefixStore
 from runtime.cpu import native
 from runtime.errors import CacheFull

@@ -18,7 +18,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.cache.prefix import Entry
 from runtime.speculate.audition import AuditionSchedule
 from runtime.speculate.clock import Moment, Spent, now

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
 

@@ -5,7 +5,7 @@ Configs are enough to tell whether a draft fits: for that nothing is loaded.
 
 from typing import TYPE_CHECKING
 
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.errors import NotSupported
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described

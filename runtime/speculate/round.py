@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.records import dataclass
 from runtime.speculate.depth import Decision
 from runtime.speculate.drafter import Proposal, Rows

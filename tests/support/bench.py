@@ -7,7 +7,8 @@ import mlx.core as mx
 import numpy as np
 from hypothesis import strategies as st
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
+from runtime.cache.memory import LayerMemory
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler

@@ -10,7 +10,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.device import device
 from runtime.engine.adapters import AdapterSource
 from runtime.errors import WeightMismatch

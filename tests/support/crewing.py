@@ -15,7 +15,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.cache.page_folder import PrefixFolder, list_pages
 from runtime.cache.prefix import PrefixStore
 from runtime.embedding import Reading

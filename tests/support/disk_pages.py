@@ -12,7 +12,7 @@ from runtime.cache.disk_pages import DiskPages, Stored
 from runtime.cache.layout import Encoder, Full, LayerSpec, Pooled, Recurrent, Rotating, State
 from runtime.cache.page_folder import PrefixFolder, list_pages
 from runtime.cache.page_tensors import typed
-from runtime.cache.pages import page_arrays, take_page
+from runtime.cache.pages import page_arrays
 from runtime.step import Step
 
 LAYOUT: tuple[LayerSpec, ...] = (
@@ -51,7 +51,7 @@ def pages(*stops: int, dtype: mx.Dtype = mx.float32, kept_format: str | None = N
         if start == 0:
             encoder.append(step, *(mx.random.normal((1, 2, 3, 8), dtype=dtype) for _ in range(2)))
         memory.commit(step, step.counts)
-        page = take_page(memory, 0, start)
+        page = memory.snapshot(0, start)
         mx.eval(page_arrays(page))
         out.append(Stored(start, stop, page))
         start = stop

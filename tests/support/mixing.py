@@ -19,8 +19,8 @@ import mlx.core as mx
 import pytest
 
 from runtime.blocks.types import BLOCK_TYPES
-from runtime.cache.build import LayerMemory
 from runtime.cache.layout import LayerSpec, misfits
+from runtime.cache.memory import LayerMemory
 from runtime.cpu import native
 from runtime.device import device
 from runtime.engine.adapters import AdapterSource

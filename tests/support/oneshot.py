@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from runtime.cache.build import donors
 from runtime.cache.lanes import Lanes
 from runtime.cache.layout import (
     Chunked,
@@ -19,6 +18,7 @@ from runtime.cache.layout import (
     Rotating,
     Shared,
     Stateless,
+    donors,
 )
 from runtime.cache.protocol import ScanFunction, View
 from runtime.cache.recurrent import zero_states

@@ -10,7 +10,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
+from runtime.cache.memory import LayerMemory
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.models import Described, describe

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Rotating, Shared, Stateless
-from runtime.cache.pages import take_page
+from runtime.cache.memory import LayerMemory
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.restoring import Restoring
 from runtime.cache.trie import Node
@@ -74,7 +74,7 @@ class Machine:
 
     def page(self, row: int) -> None:
         keys = tuple(self.tokens[row])
-        node = self.store.insert(keys, self.kept[row], take_page(self.memory, row, self.kept[row]))
+        node = self.store.insert(keys, self.kept[row], self.memory.snapshot(row, self.kept[row]))
         mx.eval(self.store.changed())
         if node is not None:
             self.inserted.append(keys)

@@ -6,9 +6,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Pooled, Recurrent, Rotating, State
-from runtime.cache.pages import page_bytes, split_page
+from runtime.cache.memory import LayerMemory
+from runtime.cache.pages import page_arrays, page_bytes, split_page
 from runtime.cache.protocol import by_layout
 from runtime.errors import NotSupported
 from runtime.step import Step
@@ -88,6 +89,7 @@ def test_both_stand_alike_whatever_is_done(seed: int) -> None:
                     memory.clear(row)
             case "page" if lengths[row]:
                 pages.append([memory.snapshot(row, 0) for memory in both])
+                mx.eval([page_arrays(page) for page in pages[-1]])
             case "restore" if pages:
                 taken = draw.choice(pages)
                 for memory, page in zip(both, taken, strict=True):

@@ -9,9 +9,11 @@ import mlx.core as mx
 import pytest
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.claims import GRAIN, SPARE
 from runtime.cache.layout import Full, LayerSpec, Rotating
+from runtime.cache.memory import LayerMemory
+from runtime.cache.pages import page_arrays
 from runtime.errors import CacheFull
 from runtime.step import Step
 from tests.support.oracle import RECURRENT
@@ -168,6 +170,7 @@ def test_the_budget_holds_what_is_claimed_and_no_more_than_it_may(seed: int) -> 
                     memory.resize(dice.randint(1, 4))
                 case "restore" if lengths[row]:
                     page = memory.snapshot(row, 0)
+                    mx.eval(page_arrays(page))
                     empty = dice.randrange(rows)
                     memory.clear(empty)
                     memory.restore(empty, [page], page[0].stop if page[0] else 0)

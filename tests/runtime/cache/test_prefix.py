@@ -7,7 +7,6 @@ import pytest
 from hypothesis import example, given, settings
 
 from runtime.cache.layout import Full, Rotating
-from runtime.cache.pages import take_page
 from runtime.cache.trie import common
 from tests.support.invariants import check_tree
 from tests.support.oracle import HEADS, SIZE
@@ -180,6 +179,6 @@ def test_keys_may_be_anything_hashable() -> None:
     machine = Machine(FULL)
     machine.read(0, [1, 2, 3], page=False)
     keys = ("sha256:ab", (1, 2), 3)
-    machine.store.insert(keys, 0, take_page(machine.memory, 0, 0))
+    machine.store.insert(keys, 0, machine.memory.snapshot(0, 0))
     assert machine.store.lookup((*keys, 4)).offset == 3
     assert common(keys, (*keys[:2], 5)) == 2

@@ -6,7 +6,7 @@ import mlx.core as mx
 import pytest
 
 from runtime.cache.layout import Full, Rotating
-from runtime.cache.pages import page_bytes, take_page
+from runtime.cache.pages import page_bytes
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.snapshot import Span
 from runtime.cache.trie import Node
@@ -193,6 +193,6 @@ def test_a_page_larger_than_everything_evicts_nothing() -> None:
 def test_a_page_whose_beginning_is_missing_is_not_kept() -> None:
     machine = Machine(FULL)
     machine.read(0, [1, 2, 3, 4], page=False)
-    page = take_page(machine.memory, 0, 2)
+    page = machine.memory.snapshot(0, 2)
     assert machine.store.insert((1, 2, 3, 4), 2, page) is None
     assert page_bytes(page) > machine.store.nbytes == 0

@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis.strategies as st
+import mlx.core as mx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, Mark, Page, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Pooled, Rotating, Shared, Stateless
+from runtime.cache.memory import LayerMemory, Mark
+from runtime.cache.pages import Page, page_arrays
 from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.snapshot import resumable
 from runtime.errors import NotSupported
@@ -113,6 +116,7 @@ class Machine:
         length, done = len(self.rows[row].tokens), self._paged(row)
         if done < length:
             page = self.memory.snapshot(row, done)
+            mx.eval(page_arrays(page))
             self.pages[row] = [*self.pages[row], page]
             self.saved.append((self.rows[row].prefix(length), list(self.pages[row])))
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
+from runtime.cache.memory import LayerMemory
 from runtime.step import Step
 from tests.runtime.cache.test_contract import SLACK, TOKENS, Driven, every_kind
 from tests.support.oracle import HEADS, RECURRENT, SIZE

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.cache.page_folder import PrefixFolder
 from runtime.engine.adapters import AdapterSource, Asked
 from runtime.engine.engine import Engine

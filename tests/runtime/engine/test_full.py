@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.cache.build import LayerMemory
 from runtime.cache.layout import sequence_bytes
+from runtime.cache.memory import LayerMemory
 from runtime.cpu import native
 from runtime.engine.engine import Engine
 from runtime.engine.request import Request

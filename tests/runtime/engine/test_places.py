@@ -7,8 +7,9 @@ import mlx.core as mx
 import pytest
 
 from runtime import host
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.layout import Full, Recurrent, State
+from runtime.cache.memory import LayerMemory
 from runtime.engine.places import Places
 from runtime.step import Step
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.cache.page_folder import PrefixFolder
 from runtime.cache.restoring import Restoring
 from runtime.engine.engine import Engine

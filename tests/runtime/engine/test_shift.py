@@ -8,8 +8,9 @@ from typing import Any, cast
 import mlx.core as mx
 import pytest
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.layout import sequence_bytes
+from runtime.cache.memory import LayerMemory
 from runtime.cache.shift import Shift
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request

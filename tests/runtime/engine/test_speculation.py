@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.engine.engine import Engine
 from runtime.engine.request import Request
 from runtime.loaded import LoadedModel

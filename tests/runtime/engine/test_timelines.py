@@ -16,8 +16,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.cache.build import LayerMemory
 from runtime.cache.layout import sequence_bytes
+from runtime.cache.memory import LayerMemory
 from runtime.cache.page_folder import PrefixFolder
 from runtime.engine.engine import Engine, Options
 from runtime.engine.loop import Loop

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.layout import Stateless
+from runtime.cache.memory import LayerMemory
 from runtime.errors import UnsupportedModel
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model

@@ -10,7 +10,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
+from runtime.cache.memory import LayerMemory
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.step import Inputs, Step

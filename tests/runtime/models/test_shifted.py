@@ -9,8 +9,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.cache.build import LayerMemory
 from runtime.cache.layout import Full, Rotating, Shared
+from runtime.cache.memory import LayerMemory
 from runtime.cache.protocol import View
 from runtime.cache.shift import Shift
 from runtime.loaded import LoadedModel

@@ -6,7 +6,7 @@ import mlx.core as mx
 import pytest
 
 from runtime.cache.attention import KVCache
-from runtime.cache.build import LayerMemory
+from runtime.cache.memory import LayerMemory
 from runtime.errors import NotSupported
 from runtime.step import Step
 from tests.support.parity import Reference, memory_of

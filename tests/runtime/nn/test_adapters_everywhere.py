@@ -5,7 +5,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
+from runtime.cache.memory import LayerMemory
 from runtime.models import describe
 from runtime.nn import ops
 from runtime.nn.adapters import kind_of

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
+from runtime.cache.memory import LayerMemory
 from runtime.cache.prefix import PrefixStore
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request, Usage

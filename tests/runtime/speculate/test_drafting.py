@@ -6,7 +6,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
+from runtime.cache.memory import LayerMemory
 from runtime.errors import CacheFull, NotSupported
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
+from runtime.cache.memory import LayerMemory
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.loaded import LoadedModel

@@ -7,9 +7,9 @@ import mlx.core as mx
 import pytest
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import build_memory
 from runtime.cache.layout import Full, LayerSpec, sequence_bytes
-from runtime.cache.pages import take_page
+from runtime.cache.memory import LayerMemory
 from runtime.cache.prefix import PrefixStore
 from runtime.errors import CacheFull
 from runtime.speculate.drafter import Drafter
@@ -77,7 +77,7 @@ def test_parts_change_with_what_there_is(fake: Fake) -> None:
     store = fake.store
     fake.write(3)
     assert store is not None
-    store.insert([(5, 6), (6, 7), (7, 8)], 0, take_page(fake.memory, 0, 0))
+    store.insert([(5, 6), (6, 7), (7, 8)], 0, fake.memory.snapshot(0, 0))
     assert group.kept_bytes == store.nbytes > 0
     assert group.share(80, sequence_bytes([LAYER] * 5, 64), 64) == 50
     assert (fake.store, store.limit_bytes, group.kept_bytes) == (store, 30, 0)
@@ -88,7 +88,7 @@ def test_pairs_are_listed_as_the_ids_they_begin_with(fake: Fake) -> None:
     group.share(1 << 20, sequence_bytes([LAYER], 64), 64)
     fake.write(3)
     assert fake.store is not None
-    fake.store.insert([(5, 6), (6, 7), (7, 8)], 0, take_page(fake.memory, 0, 0))
+    fake.store.insert([(5, 6), (6, 7), (7, 8)], 0, fake.memory.snapshot(0, 0))
     (entry,) = group.describe()
     assert (entry.keys, entry.space) == ((5, 6, 7), "d0")
     group.forget()
