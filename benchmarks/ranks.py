@@ -210,7 +210,7 @@ def loaded(folder: Path, group: Any, shards: int) -> tuple[Any, Any]:
 
     from runtime.device import device
     from runtime.loading import load_model
-    from runtime.ranks.load import load_share
+    from runtime.ranks.load import Assignment, load_share
     from runtime.ranks.parts import parts_of
     from runtime.ranks.plan import Host, decide
 
@@ -223,7 +223,7 @@ def loaded(folder: Path, group: Any, shards: int) -> tuple[Any, Any]:
     model = (
         load_model(config, [file], on=device())
         if whole
-        else load_share(config, [file], plan, group, on=device())
+        else load_share(config, [file], Assignment(plan, group), on=device())
     )
     return model, plan.shares[group.rank]
 

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from modelkit.ranks.crew import Crew
     from modelkit.ranks.progress import OnBytes
     from modelkit.ranks.slicing import SlicedWeights
-    from runtime.ranks.group import Group
-    from runtime.ranks.plan import Plan
+    from runtime.ranks.load import Assignment
 
 _SMALLER = "Create it with --quantize q4 (or fewer bits), or take a smaller model."
 
@@ -91,7 +90,7 @@ class _Weights:
     on_bytes: Callable[[int], object]
     """Called with the bytes of each tensor that was read; what it raises ends the load."""
     copied: frozenset[int]
-    """See `read_share`."""
+    """Layers of other ranks that rank 0 reads, too (`runtime.ranks.load.Assignment`)."""
     share: "Callable[[Read, OnBytes], LoadedModel] | None" = None
     """Has the ranks load that run it together, and gives rank 0's share; None for this process alone."""
     draft_bytes: int = 0
@@ -140,13 +139,12 @@ class _Weights:
     def _read_share(
         self,
         opened: Opened,
-        plan: "Plan",
-        group: "Group",
+        assigned: "Assignment",
         on_bytes: "OnBytes",
         sliced: "SlicedWeights | None",
     ) -> LoadedModel:
-        self.elsewhere_bytes = sum(share.weight_bytes for share in plan.shares[1:])
-        return read_share(opened, plan, group, on_bytes, sliced, with_head=self.with_head, copied=self.copied)
+        self.elsewhere_bytes = sum(share.weight_bytes for share in assigned.plan.shares[1:])
+        return read_share(opened, assigned, on_bytes, sliced)
 
     def _demand(
         self, inventory: Inventory, converted: "Part | None", *, alone: bool, with_head: bool = False
@@ -231,8 +229,8 @@ def _started(
 
 
 def _copied(opened: Opened, settings: Settings, crew: "Crew | None", *, guesses: bool) -> frozenset[int]:
-    """Layers of other ranks, as in `read_share`. Raises LoadError for what these ranks, or one alone, cannot
-    do.
+    """Layers of other ranks that rank 0 reads, too. Raises LoadError for what these ranks cannot do, or one
+    alone.
     """
     if crew is not None:
         from modelkit.ranks.job import copied_layers
@@ -252,16 +250,12 @@ def _copied(opened: Opened, settings: Settings, crew: "Crew | None", *, guesses:
 
 def read_share(
     opened: Opened,
-    plan: "Plan",
-    group: "Group",
+    assigned: "Assignment",
     on_bytes: "OnBytes",
     sliced: "SlicedWeights | None",
-    *,
-    with_head: bool = False,
-    copied: frozenset[int] = frozenset(),
 ) -> LoadedModel:
-    """What this rank has of the target by the plan. on_bytes: called with the bytes of each tensor. sliced:
-    what it loads of, where it has not all the files. copied: layers of others, as in `load_share`.
+    """What is assigned to this rank of the target. on_bytes: called with the bytes of each tensor. sliced:
+    what it loads of, where it has not all the files.
     """
     from runtime.ranks.load import load_share
 
@@ -275,15 +269,12 @@ def read_share(
     return load_share(
         opened.inventory.config,
         files,
-        plan,
-        group,
+        assigned,
         on=on,
-        with_head=with_head,
         fixed=fixed,
         advance=on_bytes,
         adapters=brought,
         sliced=sliced and (sliced.headers, sliced.slices),
-        copied=copied,
     )
 
 

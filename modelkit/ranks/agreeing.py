@@ -16,7 +16,7 @@ from modelkit.ranks.progress import OnBytes, Pace, Progress
 from modelkit.requests.attached import contents
 from runtime.errors import RankLost, RuntimeFault
 from runtime.loaded import LoadedModel
-from runtime.ranks.group import Group
+from runtime.ranks.load import Assignment
 from runtime.ranks.plan import Plan
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 _LOADING_S = 3600.0
 """How long reading weights may take on any machine."""
 
-Read = Callable[["Opened", Plan, Group, OnBytes, "SlicedWeights | None"], LoadedModel]
-"""Reads this rank's share of what was opened, or of slices that it was given, and tells of each tensor."""
+Read = Callable[["Opened", Assignment, OnBytes, "SlicedWeights | None"], LoadedModel]
+"""Reads what is assigned to this rank, of what was opened or of slices that it was given, and calls back with
+the bytes of each tensor."""
 
 
 def read_together(
@@ -57,7 +58,8 @@ def read_together(
         problem = str(fault)
     member.agree({"problem": problem, "plan": plan and plan.digest}, ("plan",))
     assert plan is not None
-    sliced, notes = _sliced(member, opened, plan, job, brought, progress)
+    assigned = _assigned(member, plan, job)
+    sliced, notes = _sliced(member, opened, assigned, brought, progress)
 
     def agree(done_bytes: int) -> list[int]:
         said = member.agree({"read": done_bytes}, within_s=_LOADING_S)
@@ -65,7 +67,7 @@ def read_together(
 
     pace = Pace([one.weight_bytes for one in plan.shares], member.rank, agree, on_bytes, progress)
     try:
-        share = read(opened, plan, member.group, pace.read, sliced)
+        share = read(opened, assigned, pace.read, sliced)
         pace.finish()
     except RankLost:
         raise
@@ -82,8 +84,13 @@ def read_together(
     return replace(share, notes=(*notes, *share.notes))
 
 
+def _assigned(member: Member, plan: Plan, job: Job) -> Assignment:
+    leads = member.group.rank == 0
+    return Assignment(plan, member.group, job.with_head and leads, job.copied if leads else ())
+
+
 def _sliced(
-    member: Member, opened: "Opened", plan: Plan, job: Job, brought: "Brought", progress: Progress
+    member: Member, opened: "Opened", assigned: Assignment, brought: "Brought", progress: Progress
 ) -> "tuple[SlicedWeights | None, tuple[str, ...]]":
     """What this rank loads of, where it has no files of its own; and sentences for the user."""
     if not brought.in_slices:
@@ -91,14 +98,6 @@ def _sliced(
     from modelkit.ranks.slicing import give_slices
 
     try:
-        return give_slices(
-            member,
-            opened,
-            brought.outline,
-            plan,
-            partial(progress.at, "fetched"),
-            with_head=job.with_head,
-            copied=job.copied,
-        )
+        return give_slices(member, opened, brought.outline, assigned, partial(progress.at, "fetched"))
     finally:
         progress.over()

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
@@ -37,8 +37,7 @@ from runtime.device import Device, device
 from runtime.errors import RuntimeFault
 from runtime.models import describe
 from runtime.ranks.group import Group
-from runtime.ranks.load import slices_of
-from runtime.ranks.plan import Plan
+from runtime.ranks.load import Assignment, slices_of
 from runtime.ranks.slices import Headers, Slice
 from runtime.records import dataclass
 
@@ -94,21 +93,19 @@ def give_slices(
     member: Member,
     opened: "Opened",
     outline: Outline | None,
-    plan: Plan,
+    assigned: Assignment,
     on_bytes: Callable[[int, int], None],
-    *,
-    with_head: bool = False,
-    copied: Collection[int] = (),
 ) -> tuple[SlicedWeights | None, tuple[str, ...]]:
     """All call it at the same time, where some rank has an outline. outline: this one's. on_bytes: of the
-    bytes that have come, and of all. with_head, copied: what rank 0 reads besides, as in `load_share`.
+    bytes that have come, and of all.
+
     Returns what this rank loads of, None for its files, and sentences for the user. Raises LoadError on all
     ranks where one cannot have what it needs.
     """
     group, patience_s = member.group, _patience_s(member.group)
     wants, mine, problem = _Wants(opened, outline), list[Slice](), None
     try:
-        mine = wants.find(group, plan, with_head=with_head, copied=copied)
+        mine = wants.find(assigned)
     except (RuntimeFault, ModelkitError) as fault:
         problem = str(fault)
     asked, apart, notes = _asked(member, problem, mine, wants)
@@ -159,23 +156,15 @@ class _Wants:
         hollow = {} if self._outline is None else self._outline.hollow
         return [number for number, path in enumerate(self.files) if path in hollow]
 
-    def find(self, group: Group, plan: Plan, *, with_head: bool, copied: Collection[int]) -> list[Slice]:
+    def find(self, assigned: Assignment) -> list[Slice]:
         """Those that it has not."""
         if self._outline is None:
             return []
         opened = self._opened
         sources = attached.sources(opened.adapters, describe(opened.inventory.config))
         adapters = {source.name: source.read() for source in sources}
-        found = slices_of(
-            opened.inventory.config,
-            self.headers,
-            plan,
-            group,
-            on=self._on,
-            adapters=adapters,
-            with_head=with_head,
-            copied=copied if group.rank == 0 else (),
-        )
+        config = opened.inventory.config
+        found = slices_of(config, self.headers, assigned, on=self._on, adapters=adapters)
         self._needed = [one for one in found if self.tensors[one.tensor].path in self._outline.hollow]
         wanted = [one for one in self._needed if self._outline.new.find_slice(self.stored(one)) is None]
         self._outline.new.require_space(sum(map(self.nbytes, wanted)))

@@ -34,38 +34,52 @@ from runtime.ranks.trunk import LayerChain, chain_of
 from runtime.records import dataclass
 
 
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What this rank loads of a model."""
+
+    plan: Plan
+    group: Group
+    """The ranks that the plan is for, and which of them this is."""
+    with_head: bool = False
+    """The model's own draft head, too. Rank 0's alone."""
+    copied: Collection[int] = ()
+    """Layers of other ranks whose memory rank 0's draft reads: it has these, too. In stages only."""
+
+    @property
+    def share(self) -> Share:
+        return self.plan.shares[self.group.rank]
+
+
 def load_share(
     config: Mapping[str, Any],
     shards: Sequence[Path] | Mapping[str, mx.array],
-    plan: Plan,
-    group: Group,
+    assigned: Assignment,
     *,
     on: Device | None = None,
-    with_head: bool = False,
     fixed: bool = False,
     advance: Callable[[int], object] = lambda _: None,
     adapters: Mapping[str, LowRanks] | None = None,
     sliced: tuple[Headers, Mapping[Slice, Path]] | None = None,
-    copied: Collection[int] = (),
 ) -> LoadedModel:
-    """As `load_model`, what this rank has by the plan. A draft head is rank 0's. advance: as in
-    `Loading.read`. adapters: the same, in the same order, on all ranks. sliced: for a rank that has not all
-    files, the headers of all that is stored, and where files are of `slices_of`, each with one tensor under
-    its stored name. copied: for rank 0, layers of others that its draft reads the memory of; in stages only.
+    """As `load_model`, what is assigned to this rank. advance: as in `Loading.read`. adapters: the same, in the
+    same order, on all ranks. sliced: for a rank that has not all files, the headers of all that is stored, and
+    where files are of `slices_of`, each with one tensor under its stored name.
 
     Raises CannotCut besides, where plan, model and group are not of one kind, and WeightMismatch where an
     adapter does not fit.
     """
+    plan, group = assigned.plan, assigned.group
     if plan.ranks != group.size:
         raise CannotCut(f"the plan is for {plan.ranks} ranks, and {group.size} are there")
-    wanted = plan.shares[group.rank].weight_bytes
+    wanted = assigned.share.weight_bytes
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
-    cut = CutByPlan(plan, group, () if isinstance(shards, Mapping) else shards, adapters or {}, copied=copied)
+    cut = CutByPlan(assigned, () if isinstance(shards, Mapping) else shards, adapters or {})
     if sliced is not None:
         own = _sliced(config, *sliced, [*cut.files], on)
         cut, shards = replace(cut, sliced=own), own.stored
-    begun = begin_load(config, shards, on=on, with_head=with_head, fixed=fixed, cut=cut)
+    begun = begin_load(config, shards, on=on, with_head=assigned.with_head, fixed=fixed, cut=cut)
     model = begun.read(on, advance)
     brought = {name: Adapter(model.network, own, model.dtype) for name, own in cut.own.items()}
     return replace(model, adapters=brought)
@@ -74,20 +88,17 @@ def load_share(
 def slices_of(
     config: Mapping[str, Any],
     headers: Headers,
-    plan: Plan,
-    group: Group,
+    assigned: Assignment,
     *,
     on: Device | None,
     adapters: Mapping[str, LowRanks],
-    with_head: bool = False,
-    copied: Collection[int] = (),
 ) -> list[Slice]:
-    """What `load_share` would read of what is stored, for the same `on`, head and layers. Nothing is read.
+    """What `load_share` would read of what is stored, for the same `on` and assignment. Nothing is read.
     Raises what it raises.
     """
     noting, described = Noting(headers), describe(config)
-    cut = CutByPlan(plan, group, (), adapters, copied=copied)
-    planned = plan_to_cut(described, config, noting.stored, on, cut, with_head=with_head)
+    cut = CutByPlan(assigned, (), adapters)
+    planned = plan_to_cut(described, config, noting.stored, on, cut, with_head=assigned.with_head)
     compute = wanted_dtype(on) or float_of(noting.stored)
     cutting = cut.begin(described, planned, compute, noting)
     beside = [array for _, fitted in planned.parts[1:] for array in fitted.values()]
@@ -134,8 +145,7 @@ class Cutting:
 class CutByPlan:
     """What `load_model` does with a network of which this rank has a share (`runtime.loading.Cut`)."""
 
-    plan: Plan
-    group: Group
+    assigned: Assignment
     files: Sequence[Path]
     """Where the tensors are, unless they are in memory."""
     adapters: Mapping[str, LowRanks] = field(default_factory=dict[str, LowRanks])
@@ -144,27 +154,26 @@ class CutByPlan:
     """What this rank has of each, once the network is cut."""
     sliced: Sliced | None = None
     """What is here in place of files."""
-    copied: Collection[int] = ()
-    """Layers of other ranks that are here, too."""
 
     @property
     def ranks(self) -> int:
-        return self.group.size
+        return self.assigned.group.size
 
     @property
     def splits(self) -> bool:
-        return self.plan.shards > 1
+        return self.assigned.plan.shards > 1
 
     @property
     def has_head(self) -> bool:
-        return self.group.rank == 0
+        return self.assigned.group.rank == 0
 
     def __call__(
         self, described: Described, planned: LoadPlan, dtype: mx.Dtype, stored: Mapping[str, mx.array]
     ) -> LocalPart:
-        self.group.shards = self.plan.shards
+        plan, group = self.assigned.plan, self.assigned.group
+        group.shards = plan.shards
         chain = chain_of(planned.parts[0][0], described.layout, described.name)
-        self.group.readers = self.group.size if chain.reads_ids else self.plan.shards
+        group.readers = group.size if chain.reads_ids else plan.shards
         cutting = self.begin(described, planned, dtype, self.sliced or Taking(self.files, stored))
         if self.sliced is not None:
             self.sliced.check(cutting.read(planned, self.adapters.values()))
@@ -175,21 +184,21 @@ class CutByPlan:
     def begin(self, described: Described, planned: LoadPlan, dtype: mx.Dtype, take: Take) -> Cutting:
         """All but adapters. take: takes ranges of what is stored."""
         network, fitted = planned.parts[0]
-        seat = Seat(self.group, self.plan.shards)
-        own = self.plan.shares[self.group.rank]
+        plan, own = self.assigned.plan, self.assigned.share
+        seat = Seat(self.assigned.group, plan.shards)
         layout = described.layout
         check_adapters(network, self.adapters)
         splits, whole = None, fitted
-        if self.copied and self.plan.shards > 1:
+        if self.assigned.copied and self.splits:
             raise CannotCut("a draft reads the memory of layers of which each rank has some heads")
-        copied = [layer for layer in self.copied if not own.start <= layer < own.stop]
+        copied = [layer for layer in self.assigned.copied if not own.start <= layer < own.stop]
         chain = chain_of(network, layout, described.name)
         reading = 0 if chain.reader is None else len(chain.reader.layers)
-        for planned_for, there in ((self.plan.layers, len(chain.layers)), (self.plan.reading, reading)):
+        for planned_for, there in ((plan.layers, len(chain.layers)), (plan.reading, reading)):
             if there != planned_for:
                 raise CannotCut(f"the plan is for {planned_for} layers, and {there} are there")
-        if self.plan.shards > 1:
-            splits = splits_of(chain, layout, Shard(own.shard, self.plan.shards))
+        if self.splits:
+            splits = splits_of(chain, layout, Shard(own.shard, plan.shards))
             here = {name: array for name, array in fitted.items() if _is_own(chain, name, own)}
             fitted, layout = become_shard(splits, here, seat.sum, take, seat.sums), splits.layout
         self._leave(chain, seat, dtype, copied)
@@ -203,14 +212,14 @@ class CutByPlan:
 
     def _leave(self, chain: LayerChain, seat: Seat, dtype: mx.Dtype, copied: Collection[int]) -> None:
         """To others what they have of the layers, those of the encoder included."""
-        own, first = self.plan.shares[self.group.rank], self.plan.shares[0]
-        reader = chain.reader
-        if self.plan.stages > 1:
+        plan, own = self.assigned.plan, self.assigned.share
+        first, reader = plan.shares[0], chain.reader
+        if plan.stages > 1:
             become_stage(chain, own.start, own.stop, first.stop, seat, dtype, copied)
-        elif self.plan.shards > 1:
+        elif self.splits:
             then_given(chain.trunk, come_together)
         if reader is not None:
-            if self.plan.stages > 1:
+            if plan.stages > 1:
                 become_stage(reader, *own.reads, first.reads[1], seat, dtype)
             then_given(reader.trunk, lambda x, _given: known_to_all(x, seat))
 

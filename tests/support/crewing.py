@@ -29,7 +29,7 @@ from runtime.nn.low_rank import LowRanks
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading
-from runtime.ranks.load import load_share
+from runtime.ranks.load import Assignment, load_share
 from runtime.ranks.parts import parts_of
 from runtime.ranks.plan import Host, decide
 from runtime.sampling.params import SamplingParams
@@ -228,7 +228,7 @@ def share_of(
     shards = {"stages": 1, "shards": group.size, "pairs": 2}[cut]
     parts = parts_of(config, headers, shards=shards)
     plan = decide(parts, [Host(f"rank {rank}") for rank in range(group.size)])
-    return load_share(config, [folder / "model.safetensors"], plan, group, adapters=adapters)
+    return load_share(config, [folder / "model.safetensors"], Assignment(plan, group), adapters=adapters)
 
 
 def restarted(group: Group, kind: str, cut: str) -> object:
@@ -333,7 +333,7 @@ def headed(group: Group, kind: str, cut: str) -> object:
 
     def share() -> LoadedModel:
         file = folder / "model.safetensors"
-        return load_share(config, [file], plan, group, with_head=group.rank == 0)
+        return load_share(config, [file], Assignment(plan, group, with_head=group.rank == 0))
 
     if group.rank:
         return Follower(group, share()).run()
@@ -357,7 +357,7 @@ def assisted(group: Group) -> object:
     copied = layers_read(draft.described, whole.described) if group.rank == 0 else ()
 
     def share() -> LoadedModel:
-        return load_share(config, [folder / "target.safetensors"], plan, group, copied=copied)
+        return load_share(config, [folder / "target.safetensors"], Assignment(plan, group, copied=copied))
 
     if group.rank:
         return Follower(group, share()).run()

@@ -37,7 +37,7 @@ from runtime.nn.low_rank import LowRanks
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading
-from runtime.ranks.load import load_share
+from runtime.ranks.load import Assignment, load_share
 from runtime.ranks.parts import parts_of
 from runtime.ranks.plan import Host, decide
 from runtime.sampling.params import SamplingParams
@@ -254,14 +254,13 @@ def mixed(group: Group, seed: int, changes: Mapping[str, Any]) -> Any:
                 load_share(
                     config,
                     [file],
-                    plan,
-                    group,
+                    Assignment(plan, group, copied=layers_read(draft().described, describe(config))),
                     on=on,
-                    copied=layers_read(draft().described, describe(config)),
                 )
             except CannotCut as error:
                 return [str(case), f"refused: {error}"]
-        share = partial(load_share, config, [file], plan, group, on=on, adapters=adapters, copied=copied)
+        assigned = Assignment(plan, group, copied=copied)
+        share = partial(load_share, config, [file], assigned, on=on, adapters=adapters)
         if group.rank:
             for _ in range(2 if case.cut != "stages" else 1):
                 Follower(group, share()).run()

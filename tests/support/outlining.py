@@ -28,6 +28,7 @@ from modelkit.store.slices import SliceWriter
 from runtime.cpu import native
 from runtime.errors import RankLost
 from runtime.ranks.group import Group
+from runtime.ranks.load import Assignment
 from tests.support.fake_registry import Call, FakeRegistry, Rule
 from tests.support.tiny import write_model
 
@@ -90,7 +91,8 @@ class Scene:
         opened = opened or open_outline(brought.outline, NAME)
         job = Job(NAME, shards=shards, tokens=64, sequences=1, kept_format=None, threads=None)
         plan = plan_of(opened, job, [{**own_facts(group), "host": "here"}] * group.size)
-        return give_slices(Member(group, "here"), opened, brought.outline, plan, lambda _done, _whole: None)
+        own, assigned = Member(group, "here"), Assignment(plan, group)
+        return give_slices(own, opened, brought.outline, assigned, lambda _done, _whole: None)
 
     @property
     def slices(self) -> int:

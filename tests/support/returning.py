@@ -13,7 +13,7 @@ from runtime.engine.request import Request
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading
-from runtime.ranks.load import load_share
+from runtime.ranks.load import Assignment, load_share
 from runtime.ranks.parts import parts_of
 from runtime.ranks.plan import Host, decide
 from runtime.sampling.params import SamplingParams
@@ -44,7 +44,7 @@ def _led(group: Group, shards: int, prompt: int, chunk: int, tokens: int, follow
         mx.save_safetensors(str(file), weights)
         headers: Mapping[str, Any] = {key: (NAMES[one.dtype], one.shape) for key, one in weights.items()}
         plan = decide(parts_of(record["config"], headers, shards=shards, on=None), [Host("")] * group.size)
-        model = load_share(record["config"], [file], plan, group)
+        model = load_share(record["config"], [file], Assignment(plan, group))
         if group.rank:
             return follow(Follower(group, model).run)
         engine = Engine(lambda: model, Options(128, budget_tokens=chunk), crew=Leading(group))

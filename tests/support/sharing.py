@@ -29,7 +29,7 @@ from runtime.nn.rope_spec import long_after
 from runtime.nn.row_adapters import RowAdapters
 from runtime.ranks import seat
 from runtime.ranks.group import Group
-from runtime.ranks.load import load_share
+from runtime.ranks.load import Assignment, load_share
 from runtime.ranks.parts import parts_of
 from runtime.ranks.plan import Host, decide
 from runtime.ranks.trunk import chain_of
@@ -140,7 +140,7 @@ def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
         mx.save_safetensors(str(file), weights)
         headers: Mapping[str, Any] = {key: (NAMES[one.dtype], one.shape) for key, one in weights.items()}
         plan = decide(parts_of(config, headers, shards=shards, on=on), [Host("")] * group.size)
-        model = load_share(config, [file], plan, group, on=on)
+        model = load_share(config, [file], Assignment(plan, group), on=on)
         # By kernels, what a token comes to does not depend on how its prompt was cut.
         other = CHUNK if native.kernels is None else CHUNK - 5
         chunks = (CHUNK, other) if shards == 2 else (CHUNK,)
@@ -231,7 +231,7 @@ def _adapted(group: Group, shards: int, form: str, name: str) -> float:
         # Seed 2 is DoRA: magnitudes, and norms of what is cut by its inputs.
         brought = {str(seed): LowRanks(pairs_of(whole.network, seed, dora=seed == 2)) for seed in (1, 2)}
         brought["3"] = replaced(whole.network)
-        model = load_share(config, [file], plan, group, adapters=brought)
+        model = load_share(config, [file], Assignment(plan, group), adapters=brought)
         got = read(model, ids, group.rank, members=ROWS)
     if got is None:
         return 0.0

@@ -27,6 +27,7 @@ from modelkit.store.slices import SliceWriter
 from runtime.cpu import native
 from runtime.errors import RankLost
 from runtime.ranks.group import Group
+from runtime.ranks.load import Assignment
 from runtime.ranks.slices import Slice
 from tests.support.tiny import write_model
 
@@ -71,7 +72,8 @@ class Scene:
             opened = open_outline(brought.outline, NAME)
         job = Job(NAME, shards=1, tokens=64, sequences=1, kept_format=None, threads=None)
         plan = plan_of(opened, job, [{**own_facts(group), "host": "here"}] * group.size)
-        return give_slices(Member(group, "here"), opened, brought.outline, plan, lambda _done, _whole: None)
+        own, assigned = Member(group, "here"), Assignment(plan, group)
+        return give_slices(own, opened, brought.outline, assigned, lambda _done, _whole: None)
 
     @property
     def files(self) -> list[Path]:

@@ -23,7 +23,7 @@ from modelkit.store.slices import Sliced
 from runtime.device import device
 from runtime.models import describe
 from runtime.ranks.group import Group
-from runtime.ranks.load import load_share, slices_of
+from runtime.ranks.load import Assignment, load_share, slices_of
 from runtime.ranks.parts import parts_of
 from runtime.ranks.plan import Host, decide
 from runtime.ranks.slices import Slice
@@ -79,13 +79,14 @@ def test_of_slices_the_same_is_loaded_as_of_files(
         monkeypatch.setattr(slicing, "PIECE_BYTES", dice.choice([100, 3000, 1 << 20]))
         plan = decide(parts_of(config, headers, shards=shards, on=on), [Host("")] * 2)
         group = cast("Group", SimpleNamespace(rank=1, size=2, ring=None, alike=True))
-        needed = slices_of(config, headers, plan, group, on=on, adapters={})
+        assigned = Assignment(plan, group)
+        needed = slices_of(config, headers, assigned, on=on, adapters={})
         (tmp_path / f"{shards}").mkdir()
         paths = {one: kept(tmp_path / f"{shards}", one, tensors[one.tensor]) for one in needed}
         if shards == 1 or form not in ("blocks", "ordered", "ternary"):  # of which shards make something else
             assert sum(path.stat().st_size - 300 for path in paths.values()) < 0.95 * file.stat().st_size
-        whole = load_share(config, [file], plan, group, on=on)
-        assert _bits(load_share(config, [], plan, group, on=on, sliced=(headers, paths))) == _bits(whole)
+        whole = load_share(config, [file], assigned, on=on)
+        assert _bits(load_share(config, [], assigned, on=on, sliced=(headers, paths))) == _bits(whole)
 
 
 @pytest.mark.parametrize("name", ["deepseek_v3", "qwen3_5"])
@@ -113,14 +114,14 @@ def _same_of_slices(
     on = device()
     plan = decide(parts_of(config, headers, on=on), [Host("")] * 2)
     group = cast("Group", SimpleNamespace(rank=0, size=2, ring=None, alike=True))
-    needed = slices_of(config, headers, plan, group, on=on, adapters={}, with_head=with_head, copied=copied)
+    assigned = Assignment(plan, group, with_head, copied)
+    needed = slices_of(config, headers, assigned, on=on, adapters={})
     folder = file.with_name(f"slices-{copied}")
     folder.mkdir()
     paths = {one: kept(folder, one, tensors[one.tensor]) for one in needed}
     assert sum(path.stat().st_size - 300 for path in paths.values()) < 0.95 * file.stat().st_size
-    given: Any = {"on": on, "with_head": with_head, "copied": copied}
-    whole = load_share(config, [file], plan, group, **given)
-    share = load_share(config, [], plan, group, **given, sliced=(headers, paths))
+    whole = load_share(config, [file], assigned, on=on)
+    share = load_share(config, [], assigned, on=on, sliced=(headers, paths))
     assert (share.head is not None) == with_head
     assert _bits(share) == _bits(whole)
     if share.head is not None and whole.head is not None:
