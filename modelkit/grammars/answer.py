@@ -67,8 +67,8 @@ class Answer:
         if opening.place == "thinking" and think:
             return self._rules.text(self._thinking(think))
         if opening.place == "start" and think:
-            opened = either(self._rules.said(mark.strip()) for mark in think.opens if mark.strip())
-            closed = either(self._rules.said(mark.strip()) for mark in think.closes)
+            opened = either(self._rules.literal(mark.strip()) for mark in think.opens if mark.strip())
+            closed = either(self._rules.literal(mark.strip()) for mark in think.closes)
             return self._rules.text(
                 f"{BLANKS} ({opened}) {self._thinking(think)} | ({BLANKS} ({closed}))? {self._answer()}"
             )
@@ -159,7 +159,7 @@ class Answer:
         span = self._style.text
         if span is None or not (span.open.strip() or span.close.strip()):
             return FORM
-        opened, closed = (self._rules.said(mark.strip()) for mark in (span.open, span.close))
+        opened, closed = (self._rules.literal(mark.strip()) for mark in (span.open, span.close))
         ended = f"({BLANKS} {closed})?" if span.close.strip() else ""
         return self._rules.rule(f"({opened} {BLANKS})? {FORM} {ended}")
 
@@ -210,5 +210,5 @@ def allowed(style: Style, rules: Rules, marks: Marks, plain: Collection[int]) ->
     for mark in style.text.marks if style.text else ():
         core = mark.strip()
         if core and rules.pieces(core) != [core]:
-            allows.append(rules.said(core))
+            allows.append(rules.literal(core))
     return tuple(allows)

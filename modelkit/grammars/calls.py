@@ -37,7 +37,7 @@ class Calls:
         opened = style.section.open[lead:] if style.section else ""
         first = (style.call.open if style.call else "")[0 if style.section else lead :]
         prefix = None if before else self.prefix
-        return f"{self._rules.said(opened)} {self.inner(first, many=many, prefix=prefix)}"
+        return f"{self._rules.literal(opened)} {self.inner(first, many=many, prefix=prefix)}"
 
     def inner(self, first: str, *, many: bool, prefix: str | None = None) -> str:
         """Of the block, what follows its section's opening. first: what opens the first call. prefix: what
@@ -45,7 +45,7 @@ class Calls:
         """
         rules, style, one = self._rules, self._style, self._around(first, prefix)
         joiner, again = style.joiner or self._comma, self._around(style.call.open if style.call else "")
-        inner = f"{one} ({rules.said(joiner)} {again})*" if many and self._joins else one
+        inner = f"{one} ({rules.literal(joiner)} {again})*" if many and self._joins else one
         if self._listed:
             inner = f'"[" {inner} "]"'
         return f"{inner} {self._closed(style.section.close if style.section else '')}"
@@ -61,7 +61,7 @@ class Calls:
         mark = opened or (self._form.prefix if isinstance(self._form, MarkedCall) else "")
         lead = mark[: len(mark) - len(mark.lstrip())]
         one = self._around(opened.lstrip(), None if opened else self.prefix)
-        return f"({self._rules.said(lead)})? {one}" if lead else one
+        return f"({self._rules.literal(lead)})? {one}" if lead else one
 
     def _closed(self, close: str) -> str:
         """What ends a section. A lexer never goes back: where the mark begins as what joins two calls does,
@@ -69,20 +69,20 @@ class Calls:
         """
         joiner = self._style.joiner
         lead = joiner if joiner != close and close.startswith(joiner) else ""
-        return f"{self._rules.said(lead)} {self._rules.said(close[len(lead) :])}"
+        return f"{self._rules.literal(lead)} {self._rules.literal(close[len(lead) :])}"
 
     def behind(self, opened: str, *, section: bool, many: bool) -> str:
         """What follows a first mark that is there already. section: whether it was the section's."""
         if section:
             first = self._style.call.open if self._style.call else ""
-            return f"{self._rules.said(opened)} {self.inner(first, many=many)}"
+            return f"{self._rules.literal(opened)} {self.inner(first, many=many)}"
         return self._around(opened)
 
     def named(self, tool: Tool) -> str:
         """Behind the head of a call, and where it was the only one: arguments and what ends it."""
         style, rules = self._style, self._rules
-        closed = rules.said(style.call.close if style.call else "")
-        outer = rules.said(style.section.close if style.section else "")
+        closed = rules.literal(style.call.close if style.call else "")
+        outer = rules.literal(style.section.close if style.section else "")
         bracket = '"]"' if self._listed else ""
         return f"{self._filled(tool)} {closed} {bracket} {outer}"
 
@@ -93,11 +93,11 @@ class Calls:
         form, style = self._form, self._style
         if not isinstance(form, MarkedCall) or not self.prefix:
             return []
-        closed = f"({self._rules.said(style.call.close)})?" if style.call and style.call.close else ""
+        closed = f"({self._rules.literal(style.call.close)})?" if style.call and style.call.close else ""
         found: list[tuple[str, str]] = []
         for tool in self.tools:
             suffix = form.suffix.rstrip()
-            tail = self._rules.said(form.suffix[len(suffix) :])
+            tail = self._rules.literal(form.suffix[len(suffix) :])
             found.append((f"{form.prefix}{tool.name}{suffix}", f"{tail} {self._filled(tool)} {closed}"))
         return found
 
@@ -195,7 +195,7 @@ class Calls:
         one = self._rules.rule(
             either(f"{self._head(tool, prefix)} {self._filled(tool)}" for tool in self.tools)
         )
-        return self._rules.rule(f"{self._rules.said(opened)} {one} {self._rules.said(closed)}")
+        return self._rules.rule(f"{self._rules.literal(opened)} {one} {self._rules.literal(closed)}")
 
     def _head(self, tool: Tool, prefix: str | None) -> str:
         rules, ids = self._rules, _IDS[self._style.ids]
@@ -212,14 +212,14 @@ class Calls:
             case MarkedCall(named=False):
                 return '""'
             case MarkedCall(id_before=str() as mark) as form if mark:
-                begun = rules.said(form.prefix if prefix is None else prefix)
-                return f"{begun} {ids} {rules.said(mark + tool.name + form.suffix)}"
+                begun = rules.literal(form.prefix if prefix is None else prefix)
+                return f"{begun} {ids} {rules.literal(mark + tool.name + form.suffix)}"
             case MarkedCall() as form:
-                said = rules.said((form.prefix if prefix is None else prefix) + tool.name)
-                known = f"{rules.said(form.id_mark)} {ids}" if form.id_mark else ""
+                said = rules.literal((form.prefix if prefix is None else prefix) + tool.name)
+                known = f"{rules.literal(form.id_mark)} {ids}" if form.id_mark else ""
                 if known and self._style.ids != "kimi":
                     known = f"({known})?"
-                return f"{said} {known} {rules.said(form.suffix)}"
+                return f"{said} {known} {rules.literal(form.suffix)}"
             case PythonCall():
                 return quoted(f"{tool.name}(")
 
@@ -231,7 +231,7 @@ class Calls:
             case JsonCall():
                 return '"}"'
             case MarkedCall() as form:
-                return self._rules.said(form.close)
+                return self._rules.literal(form.close)
             case PythonCall():
                 return '")"'
 

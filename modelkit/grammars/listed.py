@@ -70,7 +70,7 @@ class _Writing:
         listed, pattern = self._lists[id(names)], _pattern_of(names)
         if listed is not None:
             self._list(schema, listed)
-        elif not _said(names):
+        elif not _constraints(names):
             del schema[_NAMES]
             self.changed = True
         elif pattern is not None and not schema.keys() & _OWN:
@@ -95,12 +95,12 @@ class _Writing:
         self.changed = True
 
 
-def _said(names: Mapping[str, Any]) -> dict[str, Any]:
+def _constraints(names: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in names.items() if key not in _SAYS_NOTHING}
 
 
 def _list_of(names: Mapping[str, Any]) -> list[str] | None:
-    match _said(names):
+    match _constraints(names):
         case {"enum": [*listed], **more} if not more and len(listed) <= MOST_OPTIONAL:
             return listed if all(isinstance(name, str) for name in listed) else None
         case {"const": str(name), **more} if not more:
@@ -110,7 +110,7 @@ def _list_of(names: Mapping[str, Any]) -> list[str] | None:
 
 
 def _pattern_of(names: Mapping[str, Any]) -> str | None:
-    match _said(names):
+    match _constraints(names):
         case {"pattern": str(pattern), **more} if not more:
             return pattern
         case {"format": str(name), **more} if not more and name in FORMATS:

@@ -62,7 +62,7 @@ class Messages:
             case "thinking":
                 return rules.text(self._going_on(again))
             case "text":
-                return rules.text(self._said())
+                return rules.text(self._message_body())
             case "call":
                 tool = self._wanted.tools[0]
                 return rules.text(f"{Calls(rules, self._wanted.style, [tool]).named(tool)} {self._end(1)}")
@@ -77,7 +77,7 @@ class Messages:
         if remark:
             ways.append((remark, self._going_on(again)))
         if wanted.choice != "required":
-            ways.append((header.text, self._said()))
+            ways.append((header.text, self._message_body()))
         if wanted.may_call:
             ways += [
                 (header.call.replace("{name}", tool.name), f"{self._call(tool.name)} {self._behind()}")
@@ -88,7 +88,7 @@ class Messages:
             for head, rest in ways
             if self._fits(head, written)
         ]
-        return either(f"{self._rules.said(head)} {rest}" for head, rest in begun)
+        return either(f"{self._rules.literal(head)} {rest}" for head, rest in begun)
 
     @property
     def _called(self) -> list[Tool]:
@@ -101,9 +101,9 @@ class Messages:
     def _going_on(self, again: str) -> str:
         """Text to the end of a message behind which another comes."""
         end, start = self._header.ends[0], self._header.start
-        return f"{self._rules.until(end.strip(), self._free)} {self._rules.said(start)} {again}"
+        return f"{self._rules.until(end.strip(), self._free)} {self._rules.literal(start)} {again}"
 
-    def _said(self) -> str:
+    def _message_body(self) -> str:
         if self._wanted.form:
             return FORM
         ways = [self._rules.free(self._free)]
@@ -122,13 +122,13 @@ class Messages:
         if wanted.named or not wanted.parallel:
             return self._end(1)
         if self._header.goes_on:
-            another = f"{rules.said(self._header.ends[0])} {self._another_call()}"
+            another = f"{rules.literal(self._header.ends[0])} {self._another_call()}"
             return rules.rule(f"{another} | {self._end(1) or quoted('')}")
         if not self._heads:
             return self._end(1)
         if self._more is None:
             self._more = rules.ahead()
-            calls = (f"{rules.said(head)} {self._call(tool.name)}" for head, tool in self._heads.items())
+            calls = (f"{rules.literal(head)} {self._call(tool.name)}" for head, tool in self._heads.items())
             rules.define(self._more, f"({either(calls)})* {self._end(1)}")
         return self._more
 
@@ -138,11 +138,11 @@ class Messages:
             rules, header = self._rules, self._header
             self._calls = rules.ahead()
             calls = (
-                f"{rules.said(head)} {self._call(tool.name)} {self._behind()}"
+                f"{rules.literal(head)} {self._call(tool.name)} {self._behind()}"
                 for tool in self._called
                 for head in header.heads([tool.name])
             )
-            rules.define(self._calls, f"{rules.said(header.start)} ({either(calls)})")
+            rules.define(self._calls, f"{rules.literal(header.start)} ({either(calls)})")
         return self._calls
 
     def _call(self, name: str) -> str:
@@ -153,7 +153,7 @@ class Messages:
         """The mark behind a message of this kind, unless it ends the answer."""
         ends = self._header.ends
         mark = ends[which] if which < len(ends) else ends[0]
-        return "" if set(self._rules.pieces(mark)) & set(self._stops) else f"({self._rules.said(mark)})?"
+        return "" if set(self._rules.pieces(mark)) & set(self._stops) else f"({self._rules.literal(mark)})?"
 
 
 def remark_of(header: Header) -> str:

@@ -50,15 +50,15 @@ def raw(rules: Rules, texts: Sequence[Mapping[str, Any]], close: str, at: str) -
     core = close.strip()
     lead, tail = close[: close.find(core)], close[close.find(core) + len(core) :]
     if not known:
-        return f"({either(rules.said(one) for one in listed)}) {rules.said(close)}"
+        return f"({either(rules.literal(one) for one in listed)}) {rules.literal(close)}"
     known = [_possible(rules, one, core, lead, at) for one in known]
     if any(one.anything for one in known):
-        return f"{rules.until(core, Free())} {rules.said(tail)}"
+        return f"{rules.until(core, Free())} {rules.literal(tail)}"
     if known == [TextRules(least=1)] and not listed and rules.pieces(core) == [core]:
         beginning = f"{optional(lead)}{escaped(core)}"
-        return f"{rules.until(core, Free(beginning=beginning))} {rules.said(tail)}"
+        return f"{rules.until(core, Free(beginning=beginning))} {rules.literal(tail)}"
     known += [TextRules(fits=(escaped(one),)) for one in listed]
-    return f"{rules.bounded(core, [_way(one, lead) for one in known])} {rules.said(tail)}"
+    return f"{rules.bounded(core, [_way(one, lead) for one in known])} {rules.literal(tail)}"
 
 
 def said_of(rules: Rules, schema: Mapping[str, Any], at: str) -> TextRules:

@@ -125,7 +125,7 @@ class Rules:
             at = found.end()
         return [part for part in [*parts, text[at:]] if part != ""]
 
-    def said(self, text: str) -> str:
+    def literal(self, text: str) -> str:
         """Exactly this text."""
         pieces = self.pieces(text)
         return " ".join(_token(one) if isinstance(one, int) else quoted(one) for one in pieces) or '""'

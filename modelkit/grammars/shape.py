@@ -51,7 +51,7 @@ def shape_of(
     read, a choice that is none, or calls of a model that makes none.
     """
     style = style or _NO_STYLE
-    known = _known(tools) if tools else ()
+    known = _read_tools(tools) if tools else ()
     choice, named = tool_choice, tool_choice not in ("auto", "none", "required")
     if named:
         known = tuple(tool for tool in known if tool.name == tool_choice)
@@ -69,7 +69,7 @@ def shape_of(
     return Shape(style, opening, known, choice, named, parallel, form)
 
 
-def _known(tools: Sequence[Mapping[str, Any]]) -> "tuple[Tool, ...]":
+def _read_tools(tools: Sequence[Mapping[str, Any]]) -> "tuple[Tool, ...]":
     from modelkit.grammars.tools import read_tools  # knows schemas, which most answers can do without
 
     return read_tools(tools)

@@ -45,14 +45,14 @@ class _Tagged:
 
     def objects(self, schema: Schema) -> str:
         parts = [its for kind, its in self._parts(schema, "$") if kind == "object"]
-        return self._rules.rule(either(map(self._object, parts)) or self._rules.said(self._end))
+        return self._rules.rule(either(map(self._object, parts)) or self._rules.literal(self._end))
 
     def _object(self, schema: Schema) -> str:
         its = members_of(self._rules, self._ways, schema, "$")
         counted = its.least or its.most is not None
         if self._marks_are_text and len(its.named) <= _MOST_FOLLOWED and not counted:
             return self._followed(its)
-        return f"{self._listed(its, '$')} {self._rules.said(self._end)}"
+        return f"{self._listed(its, '$')} {self._rules.literal(self._end)}"
 
     @property
     def _marks_are_text(self) -> bool:
@@ -65,14 +65,14 @@ class _Tagged:
         if its.others:
             following = rules.ahead()
             ways = (
-                f"{rules.terminal(one.name)} {rules.said(tag.name_end)} "
+                f"{rules.terminal(one.name)} {rules.literal(tag.name_end)} "
                 f"{self._and_more(one.schema, '$.*', following, may_end)}"
                 for one in its.others
             )
             rules.define(following, either(ways))
         for name, said, must in reversed(its.named):
             value = self._and_more(said, f"$.{name}", following, may_end)
-            way = f"{rules.said(name + tag.name_end)} {value}"
+            way = f"{rules.literal(name + tag.name_end)} {value}"
             following = rules.rule(either([way, *([] if must or not following else [following])]))
             may_end = may_end and not must
         return self._more(following, may_end)
@@ -80,8 +80,8 @@ class _Tagged:
     def _more(self, following: str, may_end: bool) -> str:
         """Behind the mark that closes an argument, or in front of all."""
         rules = self._rules
-        ways = [f"{rules.said(self._tag.open)} {following}"] if following else []
-        return either([*ways, *([rules.said(self._end)] if may_end else [])])
+        ways = [f"{rules.literal(self._tag.open)} {following}"] if following else []
+        return either([*ways, *([rules.literal(self._end)] if may_end else [])])
 
     def _and_more(self, schema: Any, at: str, following: str, may_end: bool) -> str:
         """A value and all behind it."""
@@ -153,8 +153,8 @@ class _Tagged:
 
         def head(behind: str) -> str:
             if name is None:
-                return f"{rules.said(tag.open)} {rules.terminal(names)} {rules.said(behind)}"
-            return rules.said(tag.open + name + behind)
+                return f"{rules.literal(tag.open)} {rules.terminal(names)} {rules.literal(behind)}"
+            return rules.literal(tag.open + name + behind)
 
         if tag.type is None:
             return f"{head(tag.name_end)} {self._value(schema, None, close, at)}"
@@ -202,8 +202,8 @@ class _Tagged:
         rules = self._rules
         if self._tag.nested and kind in ("object", "array") and "enum" not in schema:
             inner = self._members(schema, at) if kind == "object" else self._list(schema, at)
-            return f"{rules.rule(inner)} {rules.said(close)}"
-        return f"{rules.json(self._ways.alone(schema))} {rules.said(close)}"
+            return f"{rules.rule(inner)} {rules.literal(close)}"
+        return f"{rules.json(self._ways.alone(schema))} {rules.literal(close)}"
 
     def _list(self, schema: Schema, at: str) -> str:
         its, item = items_of(self._rules, self._ways, schema), self._tag.item

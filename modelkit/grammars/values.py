@@ -151,14 +151,14 @@ def python_arguments(rules: Rules, schema: Schema) -> str:
 
 def dict_arguments(rules: Rules, schema: Schema, quote: str) -> str:
     """`{key:value,...}` with texts between two quotes."""
-    said = rules.said(quote)
+    said = rules.literal(quote)
 
     def key(name: str | None, of: str) -> str:
-        return f'{rules.terminal(of)} ":"' if name is None else rules.said(f"{name}:")
+        return f'{rules.terminal(of)} ":"' if name is None else rules.literal(f"{name}:")
 
     notation = Notation(
         text=lambda its, at: f"{said} {raw(rules, [its], quote, at)}",
-        literal=lambda value: f"{said} {rules.said(value)} {said}",
+        literal=lambda value: f"{said} {rules.literal(value)} {said}",
         word={one: one for one in ("true", "false", "null")},
         key=key,
         names=KEYED,
