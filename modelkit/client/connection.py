@@ -116,7 +116,7 @@ class Connection:
         timeout = httpx2.Timeout(wait_s, connect=CONNECT_S)
         with self._worded(), self._client.stream(method, path, timeout=timeout, **content) as response:
             if response.status_code != 200:
-                raise error_of(_said(response), response.status_code, response.headers.get("retry-after"))
+                raise error_of(_body_of(response), response.status_code, response.headers.get("retry-after"))
             yield response
 
     @contextmanager
@@ -200,7 +200,7 @@ def _mistrust(error: BaseException) -> "ssl.SSLCertVerificationError | None":
     return cause
 
 
-def _said(response: "httpx2.Response") -> dict[str, Any]:
+def _body_of(response: "httpx2.Response") -> dict[str, Any]:
     try:
         return _object(_read(response))
     except ModelkitError:

@@ -67,7 +67,7 @@ class Served:
         self, messages: Iterable[Message | Mapping[str, Any]], *, stream: bool = True, **options: Any
     ) -> ServedAnswer:
         """As `Model.chat` with stream=True."""
-        said = [_said(one) if isinstance(one, Message) else dict(one) for one in messages]
+        said = [_message_json(one) if isinstance(one, Message) else dict(one) for one in messages]
         return self._ask("/modelkit/v1/chat", {"messages": said}, options)
 
     def generate(self, prompt: str | Sequence[int], *, stream: bool = True, **options: Any) -> ServedAnswer:
@@ -113,7 +113,7 @@ class Served:
         self._threads = said.maybe_text("threads")
 
 
-def _said(message: Message) -> dict[str, Any]:
+def _message_json(message: Message) -> dict[str, Any]:
     """A message, its calls with what was written for their arguments where that is not a JSON object."""
     made = message.as_template()
     for call, one in zip(message.tool_calls, made.get("tool_calls", ()), strict=True):

@@ -83,7 +83,7 @@ class Tokens:
             return self._add(text, logprobs)
         self._early.append((text, tuple(logprobs)))
         told, said = self._all_early()
-        if not told.strip() and self._said(said) != told:
+        if not told.strip() and self._text_of(said) != told:
             return []  # the rest of it is still to come, or what it lacks is not part of any text
         return self._let_go(len(told) - len(text))
 
@@ -95,7 +95,7 @@ class Tokens:
         whole = self._all_early()
         early, self._early, self._lacking = self._early, [], self._lacks(*whole)
         # Of blanks alone a stop string may have cut some off: one is as good as another.
-        if not self._said(whole[1]).strip():
+        if not self._text_of(whole[1]).strip():
             early = [whole]
         told: list[TextToken] = []
         for text, logprobs in early:
@@ -113,7 +113,7 @@ class Tokens:
         for logprob in logprobs:
             spelt = self._spelt(logprob.id, piece)
             if spelt is not None:
-                told.append(self._told(logprob, spelt, piece))
+                told.append(self._text_token(logprob, spelt, piece))
         self._lacking = 0 if self._begun else piece.lacks
         if self._held is not None and told:
             told, self._held = [self._held, *told], None
@@ -153,7 +153,7 @@ class Tokens:
         most = len(said) + added
         return _cut(own, said, next((one for one in range(most) if _fits(said[one:], piece.left)), 0))
 
-    def _told(self, logprob: TokenLogprob, spelt: "_Spelling", piece: "_Piece") -> TextToken:
+    def _text_token(self, logprob: TokenLogprob, spelt: "_Spelling", piece: "_Piece") -> TextToken:
         own, said, rest, before = spelt
         left, whole = piece.left, said.lstrip(_NONE)
         none = len(said) - len(whole)
@@ -183,12 +183,12 @@ class Tokens:
         """How many blanks of its tokens a text begins without: that of the first one, and those around marks.
         One that is all blanks may have been cut off by a stop string, and so lacks a space at most.
         """
-        said = self._said(logprobs)
+        said = self._text_of(logprobs)
         if text.strip():
             return max(_blanks(said) - _blanks(text), 0)
         return said.startswith(" ") and (said[1:] == text or not said.startswith(text))
 
-    def _said(self, logprobs: Sequence[TokenLogprob]) -> str:
+    def _text_of(self, logprobs: Sequence[TokenLogprob]) -> str:
         return readable(b"".join(self._spell(one.id) for one in logprobs))
 
 

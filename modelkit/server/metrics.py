@@ -158,14 +158,14 @@ class Metrics:
         lines: list[str] = []
         theirs = {name: _few(counts) for name, counts in (counted or {}).items()}
         for name, counts in {**self._counters, **theirs}.items():
-            lines += self._said(name, *COUNTERS[name], "counter", counts.items())
+            lines += self._series_lines(name, *COUNTERS[name], "counter", counts.items())
         for name, values in gauges.items():
-            lines += self._said(name, *GAUGES[name], "gauge", values.items())
+            lines += self._series_lines(name, *GAUGES[name], "gauge", values.items())
         for name, histograms in self._histograms.items():
-            lines += self._said(name, *HISTOGRAMS[name], "histogram", histograms.items())
+            lines += self._series_lines(name, *HISTOGRAMS[name], "histogram", histograms.items())
         return "\n".join(lines) + "\n"
 
-    def _said(
+    def _series_lines(
         self, name: str, told: str, twin: str, kind: str, series: Iterable[tuple[Labels, float | Histogram]]
     ) -> Iterator[str]:
         found = list(series)

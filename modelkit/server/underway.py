@@ -98,12 +98,12 @@ class Underway:
         """Have `take` called until it wants no more for now, which gives False, or all has ended."""
         self._take, self._turn = take, asyncio.get_running_loop().create_future()
         try:
-            self._told()  # what has come meanwhile
+            self._on_news()  # what has come meanwhile
             return await self._turn
         finally:
             self._take = self._turn = None
 
-    def _told(self) -> None:
+    def _on_news(self) -> None:
         """The rows may have something new."""
         take, turn = self._take, self._turn
         if take is None or turn is None:
@@ -175,7 +175,7 @@ class Underway:
             note_lease(self.trace, asked.model, lease)
             self._started = await self._start(lease, choosing(lease.model, adapters))
             self._rows = Rows(self._started.streams)
-            self._held.enter_context(following(self._told, *(one.source for one in self._started.streams)))
+            self._held.enter_context(following(self._on_news, *(one.source for one in self._started.streams)))
             return await self._next()
         except BaseException as error:
             await self._let_go()

@@ -37,10 +37,10 @@ class Compaction(Messages):
         self._summary = Summary()
         super().__init__(model, self._summary, request_id)
 
-    def _told(self, events: Sequence[Event | Finish]) -> Sequence[Event | Finish]:
+    def _take_events(self, events: Sequence[Event | Finish]) -> Sequence[Event | Finish]:
         last = events[-1]
         self._summary.whole = isinstance(last, Finish) and last.answer.reason == "stop"
-        return super()._told(events)
+        return super()._take_events(events)
 
     def _reason(self, answer: Generation) -> str:
         return "compaction"

@@ -76,7 +76,7 @@ class Messages:
         return _event({"type": "message_start", "message": message}) + _event({"type": "ping"})
 
     def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
-        return b"".join(map(self._written, self._told(events)))
+        return b"".join(map(self._written, self._take_events(events)))
 
     def end(self) -> bytes:
         return b"" if self._failed else _event({"type": "message_stop"})
@@ -86,7 +86,7 @@ class Messages:
         return _event(worded(fault, self._request_id))
 
     def take(self, row: int, events: Sequence[Event | Finish]) -> None:
-        for event in self._told(events):
+        for event in self._take_events(events):
             if isinstance(event, Finish):
                 self._answer = event.answer
             steps = self._blocks.finish() if isinstance(event, Finish) else self._blocks.push(event)
@@ -99,7 +99,7 @@ class Messages:
             raise Refused(_BROKEN_OFF)
         return self._message(self._content.blocks, self._reason(answer), answer.stop, self._cost(answer))
 
-    def _told(self, events: Sequence[Event | Finish]) -> Sequence[Event | Finish]:
+    def _take_events(self, events: Sequence[Event | Finish]) -> Sequence[Event | Finish]:
         last = events[-1]
         if self._keep is not None and isinstance(last, Finish) and last.answer.reason != "cancelled":
             self._keep(self._id, Message("assistant") if self._silent else last.answer.message)

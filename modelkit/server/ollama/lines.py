@@ -65,7 +65,7 @@ class Reader:
             case Thinking():
                 return _Content(thinking=event.text)
             case Text():
-                return _Content(text=event.text, logprobs=self._told(event))
+                return _Content(text=event.text, logprobs=self._logprobs_of(event))
             case CallStart():
                 self._start, self._written = event, ""
             case CallArguments():
@@ -90,7 +90,7 @@ class Reader:
         self._calls += 1
         return _Content(calls=[{"id": start.id, "function": function}])
 
-    def _told(self, event: Text) -> list[dict[str, Any]]:
+    def _logprobs_of(self, event: Text) -> list[dict[str, Any]]:
         return [] if self._tokens is None else self._listed(self._tokens.add(event.text, event.logprobs))
 
     def _listed(self, tokens: Sequence[TextToken]) -> list[dict[str, Any]]:

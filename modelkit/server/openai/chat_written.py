@@ -46,7 +46,7 @@ class Choice:
         match event:
             case Text():
                 self._texts.append(event.text)
-                found = self._told(event) if self._style.logprobs else None
+                found = self._logprobs_of(event) if self._style.logprobs else None
                 return ({"content": event.text}, found) if event.text or found else None
             case Thinking():
                 self._thoughts.append(event.text)
@@ -113,7 +113,7 @@ class Choice:
         """Log-probabilities that its end lets out."""
         return self._listed(self._tokens.finish())
 
-    def _told(self, event: Text) -> dict[str, Any] | None:
+    def _logprobs_of(self, event: Text) -> dict[str, Any] | None:
         return self._listed(self._tokens.add(event.text, event.logprobs))
 
     def _listed(self, tokens: Sequence[TextToken]) -> dict[str, Any] | None:

@@ -72,19 +72,19 @@ class Choice:
 
     def echo(self, echo: Echo) -> dict[str, Any]:
         """What is said of the prompt. Comes first."""
-        return self._said(echo.text, echo.lists)
+        return self._add_text(echo.text, echo.lists)
 
     def add(self, event: Text | Thinking) -> dict[str, Any] | None:
         """What a piece of the answer adds; None for nothing."""
         if self.lists is None:
-            return self._said(event.text, None) if event.text else None
+            return self._add_text(event.text, None) if event.text else None
         new = self._listed(self._tokens.add(event.text, event.logprobs))
-        return self._said(event.text, new) if event.text or new.tokens else None
+        return self._add_text(event.text, new) if event.text or new.tokens else None
 
     def end(self) -> dict[str, Any]:
         """What its end lets out: log-probabilities at most."""
         told = self._tokens.finish()
-        return self._said("", self._listed(told) if told else None)
+        return self._add_text("", self._listed(told) if told else None)
 
     @property
     def reason(self) -> str:
@@ -96,7 +96,7 @@ class Choice:
             new.add(one, self.chars + one.start, self._spell)
         return new
 
-    def _said(self, text: str, new: Lists | None) -> dict[str, Any]:
+    def _add_text(self, text: str, new: Lists | None) -> dict[str, Any]:
         self.texts.append(text)
         self.chars += len(text)
         if self.lists is None or new is None:

@@ -47,7 +47,7 @@ def page(items: Items, query: Fields, include: Sequence[str]) -> dict[str, Any]:
             "invalid_request", f"after: no item of this response has the id {after[:80]!r}", "after"
         )
     left = ids[ids.index(after) + 1 :] if after is not None else ids
-    data = [_told(json.loads(items[one]), include) for one in left[:limit]]
+    data = [_as_included(json.loads(items[one]), include) for one in left[:limit]]
     return {
         "object": "list",
         "data": data,
@@ -77,7 +77,7 @@ def _parts(content: Any, *, answered: bool) -> list[dict[str, Any]]:
     return [one if "refusal" in one else {**more, **one, "type": kind} for one in texts]
 
 
-def _told(item: dict[str, Any], include: Sequence[str]) -> dict[str, Any]:
+def _as_included(item: dict[str, Any], include: Sequence[str]) -> dict[str, Any]:
     """Sealed thinking is told to who asks for it."""
     if item["type"] == "reasoning" and f"reasoning.{_SEALED}" not in include:
         item.pop(_SEALED, None)

@@ -108,7 +108,7 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
     elif top is not None:
         idle.add("top_logprobs")  # it is `include` that asks for them
     idle.update(f"include.{one}" for one in include if one not in (_LOGPROBS, _SEALED))
-    said = [*before, *_said(body, given)]
+    said = [*before, *_input_messages(body, given)]
     _check_results(said)
     instructions = body.text("instructions")
     opening = [Message("system", instructions)] if instructions else []
@@ -219,7 +219,7 @@ def _named(item: Fields, kept: Kept) -> Fields:
     return Fields(json.loads(found), where)
 
 
-def _said(body: Fields, given: Sequence[Fields]) -> list[Message]:
+def _input_messages(body: Fields, given: Sequence[Fields]) -> list[Message]:
     turns = Turns()
     read_items(given, turns)
     if not turns.messages:

@@ -52,7 +52,7 @@ class ResponseStream:
         return self._created() + self._life("in_progress", "in_progress")
 
     def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
-        return b"".join(self._said(one) for one in self.take(row, events))
+        return b"".join(self._numbered(one) for one in self.take(row, events))
 
     def take(self, row: int, events: Sequence[Event | Finish]) -> Events:
         """What there is to say of these events. Raises Refused where the server has ended the answer."""
@@ -82,7 +82,7 @@ class ResponseStream:
     def cancel(self) -> bytes:
         """Nobody wants more of it. There is no event of that name, and this one ends a stream."""
         left = self._items.close("incomplete") if self._items else []
-        return b"".join(self._said(one) for one in left) + self._life("failed", "cancelled")
+        return b"".join(self._numbered(one) for one in left) + self._life("failed", "cancelled")
 
     def whole(self) -> dict[str, Any]:
         """The object at the end."""
@@ -101,9 +101,9 @@ class ResponseStream:
 
     def _life(self, event: str, status: str, more: dict[str, Any] | None = None) -> bytes:
         self._now = status, more or {}
-        return self._said({"type": f"response.{event}", "response": self.so_far()})
+        return self._numbered({"type": f"response.{event}", "response": self.so_far()})
 
-    def _said(self, event: dict[str, Any]) -> bytes:
+    def _numbered(self, event: dict[str, Any]) -> bytes:
         number, self._number = self._number, self._number + 1
         data = sse({"type": event["type"], "sequence_number": number, **event}, event["type"])
         if self._events is not None:
