@@ -316,7 +316,7 @@ class Model(Monitored):
     @property
     def pooling(self) -> str:
         """How `embed` pools hidden states into a vector, and which file says so."""
-        return self._open.embedder.pooling.said
+        return self._open.embedder.pooling.description
 
     @property
     def thinking(self) -> Thinking:

@@ -103,7 +103,7 @@ def fitted(
     found = Fitted(list(conversation), tokens)
     if all(part.firm for part in parts[:-1]):  # what came last stays
         return found
-    sizes = [counting.text(_said(one)).count for one in conversation]
+    sizes = [counting.text(_text_of(one)).count for one in conversation]
     whole = _Whole(conversation, tokens.count, sizes, counting)
     for kept in _kept(whole, given, parts, fit.keep):
         found = _shortened(whole, parts[kept:], tokens, fit)
@@ -152,7 +152,7 @@ def _within(whole: _Whole, parts: Sequence[Unit], tokens: int) -> int:
     return len(parts)
 
 
-def _said(message: Message) -> str:
+def _text_of(message: Message) -> str:
     """What a template will write of it, more or less."""
     calls = (json.dumps(call.as_template()["function"]) for call in message.tool_calls)
     return "\n".join([message.content, *calls])

@@ -197,12 +197,14 @@ def _export_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json:
     state(f"exported {part} to {target} ({size(size_bytes)}, {count(len(planned.entries), 'tensor')})")
 
 
-def _said(kind: "Kind") -> str:
+def _numbers(kind: "Kind") -> str:
     return f"{_HOW[kind.how]}: {kind.why}" if kind.why else _HOW[kind.how]
 
 
 def _plan_table(planned: "Planned") -> str:
-    rows = [(kind.type.upper(), str(kind.tensors), size(kind.nbytes), _said(kind)) for kind in planned.kinds]
+    rows = [
+        (kind.type.upper(), str(kind.tensors), size(kind.nbytes), _numbers(kind)) for kind in planned.kinds
+    ]
     return table(rows, header=("TYPE", "TENSORS", "SIZE", "NUMBERS"), right=(1, 2))
 
 

@@ -9,9 +9,9 @@ from modelkit.cli.options.machines import (
     machine_options,
     names_machines,
     note_limits,
+    plan_heading,
     plan_table,
     planned,
-    said,
 )
 from modelkit.cli.terminal.screen import echo, emit_json, state
 from modelkit.cli.terminal.ui import json_option
@@ -39,5 +39,5 @@ def command(name: str, as_json: bool, **options: Any) -> None:
         emit_json({"name": name, **found.to_json()})
         return
     echo(plan_table(found))
-    state(said(found))
+    state(plan_heading(found))
     note_limits(found)

@@ -12,9 +12,9 @@ from modelkit.cli.options.machines import (
     machine_options,
     names_machines,
     note_limits,
+    plan_heading,
     plan_table,
     planned,
-    said,
 )
 from modelkit.cli.terminal.screen import echo, emit_json, emit_text, note, width
 from modelkit.cli.terminal.tables import WHOLE, sections
@@ -100,7 +100,7 @@ def _asked(quality: bool, verbose: bool, as_json: bool, options: dict[str, Any])
 def _show_plan(plan: "Planned") -> None:
     columns = width()
     shown = plan_table(plan, None if columns is None else columns - 4)
-    title = wrapped(f"  Machines ({said(plan)})", columns, "  ")
+    title = wrapped(f"  Machines ({plan_heading(plan)})", columns, "  ")
     echo(f"\n{title}\n{indent(shown, '    ')}")
     note_limits(plan)
 

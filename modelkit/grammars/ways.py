@@ -217,14 +217,14 @@ def _objects(one: Way, other: Way) -> Way:
     one, other = _closed_by(one, other), _closed_by(other, one)
     named, also = one.get("properties", {}), other.get("properties", {})
 
-    def said(name: str) -> Any:
+    def of_property(name: str) -> Any:
         parts = [
             way["properties"][name] if name in way.get("properties", {}) else _of_others(way, name)
             for way in (one, other)
         ]
         return _all([part for part in parts if part is not None])
 
-    way: Way = {"properties": {name: said(name) for name in (*named, *also)}} if named or also else {}
+    way: Way = {"properties": {name: of_property(name) for name in (*named, *also)}} if named or also else {}
     rest = [part["additionalProperties"] for part in (one, other) if "additionalProperties" in part]
     patterns = [part["patternProperties"] for part in (one, other) if "patternProperties" in part]
     names = {pattern: None for part in patterns for pattern in part}
@@ -306,13 +306,13 @@ def _lists(one: Way, other: Way) -> Way:
         return {}
     count = max(len(way.get("prefixItems", ())) for way in (one, other))
 
-    def said(place: int) -> Any:
+    def at_place(place: int) -> Any:
         fronts = [(way.get("prefixItems", ()), way.get("items")) for way in (one, other)]
         parts = [front[place] if place < len(front) else rest for front, rest in fronts]
         return _all([part for part in parts if part is not None])
 
     rest = [way["items"] for way in (one, other) if "items" in way]
-    front: Way = {"prefixItems": [said(place) for place in range(count)]} if count else {}
+    front: Way = {"prefixItems": [at_place(place) for place in range(count)]} if count else {}
     return {**front, **({"items": _all(rest)} if rest else {})}
 
 

@@ -52,7 +52,7 @@ class Calls:
         self._closes = _cores(tuple(mark for span in spans for mark in span.closes))
         self._joiners = tuple(dict.fromkeys((",", ";", *_cores((style.joiner,)))))
         form = style.form if isinstance(style.form, JsonCall) else JsonCall()
-        self._objects = Objects(form, CallWriter(self._told, self._write))
+        self._objects = Objects(form, CallWriter(self._take_name, self._write))
         self._usual = re.compile(r"\{" if form.name_is_key else rf'\{{\s*"{re.escape(form.name)}"\s*:\s*"')
         self.certain = False
         """A mark or a call is in front: what is read belongs to a call, wherever it is cut."""
@@ -205,7 +205,7 @@ class Calls:
         self._begun = len(self._feed.kept_from())
         name = yield from python.name(self._feed)
         name = name if name in self._tools else name.removesuffix(".call")
-        self._told(name, None)
+        self._take_name(name, None)
         schema = Schema(self._tools.get(name))
         reading = python.arguments(self._feed, self._write, schema)
         yield from self._arguments(lambda: self._checked(reading))
@@ -218,7 +218,7 @@ class Calls:
         yield from self._arguments(lambda: marked.arguments(self._sink.write, schema))
         yield from marked.end()
 
-    def _told(self, name: str, written: str | None) -> None:
+    def _take_name(self, name: str, written: str | None) -> None:
         """The name of a call is known. One that no grammar has held is kept to its end."""
         if self._sure or (self._bound and not self._fenced and self._as_usual(name)):
             self._start(name, written)

@@ -41,16 +41,16 @@ class Languages:
         RequestError.
         """
         if source is not None:
-            prompt = self._read_as(prompt, self.known("source_language", source))
+            prompt = self._read_as(prompt, self.token_of("source_language", source))
         if target is None:
             return prompt, beginning
-        one = self.known("target_language", target)
+        one = self.token_of("target_language", target)
         if self.target == "prompt":
             own = prompt[1:] if prompt and prompt[0] in self.ids.values() else prompt
             return (one, *own), beginning
         return prompt, (one,) if self.target == "start" else (beginning[0], one)
 
-    def known(self, name: str, code: str) -> int:
+    def token_of(self, name: str, code: str) -> int:
         """The token of a language that the parameter `name` asks for. Raises RequestError where there is
         none, or where the model is told of none.
         """

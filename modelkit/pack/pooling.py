@@ -104,7 +104,7 @@ class Pooling:
         return sum(one.nbytes for one in self.dense)
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """In words, for the user."""
         if self.problem is not None:
             return f"none: {self.problem}"

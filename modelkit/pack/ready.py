@@ -122,7 +122,7 @@ def _check_languages(languages: Languages | None, wanted: Resolved) -> None:
         try:
             if languages is None:
                 raise no_languages(name)
-            languages.known(name, code)
+            languages.token_of(name, code)
         except RequestError as error:
             raise Unfit.of(name, error.message, error.hint or "") from error
 

@@ -32,7 +32,7 @@ class Progress:
         """Nothing is under way."""
         self._doing = None
 
-    def said(self) -> str:
+    def text(self) -> str:
         """A few words behind what is waited for; "" where nothing is known."""
         doing = self._doing
         if doing is None:
@@ -77,16 +77,16 @@ class Pace:
         while self._reached < self._stops:
             self._stop()
         self._tell(self._all)
-        self._said()
+        self._read_by_all()
         self._progress.over()
 
     def _stop(self) -> None:
         self._reached += 1
-        done = self._said()
+        done = self._read_by_all()
         self._progress.at("read", done, self._all)
         self._tell(min(done, self._all))
 
-    def _said(self) -> int:
+    def _read_by_all(self) -> int:
         """What all have read."""
         try:
             return sum(self._agree(self._read))

@@ -180,7 +180,7 @@ def _thinking(offered: "Thinking") -> dict[str, Any]:
         "can_be_off": not offered.can or offered.off is not None,
         "variable": offered.switch,
         "levels": [*offered.levels],
-        "said": offered.said,
+        "said": offered.description,
     }
 
 
@@ -257,7 +257,7 @@ def _embeddings(source: Source, decided: Plan) -> dict[str, Any]:
     except UnsupportedModel:
         return {"embeddings": None}
     pooling = read_pooling(source.inventory.files, described)
-    return {"embeddings": pooling.said, "embedding_length": pooling.size(described.hidden_size)}
+    return {"embeddings": pooling.description, "embedding_length": pooling.size(described.hidden_size)}
 
 
 def _head(described: Described, decided: Plan) -> dict[str, int] | None:

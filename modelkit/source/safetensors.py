@@ -43,22 +43,22 @@ class Identity:
 
     @classmethod
     def of(cls, descriptor: int) -> "Identity":
-        return cls.told(os.fstat(descriptor))
+        return cls.of_status(os.fstat(descriptor))
 
     @classmethod
     def at(cls, path: Path, label: str) -> "Identity":
         """Of the file at the end of a path. Raises SourceError."""
         try:
-            return cls.told(path.stat())
+            return cls.of_status(path.stat())
         except OSError as error:
             raise SourceError(f"cannot read {label}: {os_reason(error)}") from error
 
     @classmethod
-    def told(cls, status: os.stat_result) -> "Identity":
+    def of_status(cls, status: os.stat_result) -> "Identity":
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def is_of(self, status: os.stat_result) -> bool:
-        return self == Identity.told(status)
+        return self == Identity.of_status(status)
 
 
 @dataclass(frozen=True, slots=True)

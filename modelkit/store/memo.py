@@ -75,7 +75,7 @@ class SourceDigests:
 
     def of(self, path: Path, progress: Advance | None) -> Digest:
         """The SHA-256 of a file, read only if it is not known. Raises SourceError."""
-        known = self.known(path)
+        known = self.recalled(path)
         if known:
             return known
         fd = open_source(path)
@@ -88,7 +88,7 @@ class SourceDigests:
         self.learn(before, after, digest)
         return digest
 
-    def known(self, path: Path) -> Digest | None:
+    def recalled(self, path: Path) -> Digest | None:
         """What `of` would answer without reading the file, if it could."""
         try:
             text = dict(self._rows()).get(fingerprint(path.stat()))

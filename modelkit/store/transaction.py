@@ -65,7 +65,7 @@ class Transaction:
         looked at before? Raises SourceError for what is no regular file, has changed or changes meanwhile, or
         is not of the digest `expect`.
         """
-        known = expect or self._sources.known(path)
+        known = expect or self._sources.recalled(path)
         source = open_source(path)
         try:
             before = os.fstat(source)

@@ -87,6 +87,6 @@ def _word(value: int) -> mx.array:
     return mx.array(value, dtype=mx.uint64)
 
 
-def known(name: str) -> BlockType | None:
+def packed_type(name: str) -> BlockType | None:
     """The packed type of that name."""
     return BLOCK_TYPES[name] if name in _READERS else None

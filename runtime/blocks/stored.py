@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import mlx.core as mx
 
-from runtime.blocks.decode import Packed, decoded, known, packed
+from runtime.blocks.decode import Packed, decoded, packed, packed_type
 from runtime.blocks.forms import EXACT_IN_F32, NEAREST, Form
 from runtime.blocks.types import BlockType
 from runtime.errors import WeightMismatch, shown
@@ -83,7 +83,7 @@ def stored_types(config: Mapping[str, Any]) -> dict[str, BlockType]:
     found: dict[str, BlockType] = {}
     for module, entry in entries:
         if isinstance(entry, Mapping) and entry.get("mode") == MODE:
-            kind = known(str(entry.get("type")))
+            kind = packed_type(str(entry.get("type")))
             if kind is None:
                 raise WeightMismatch([f"{module} is stored as {shown(entry.get('type'))}, an unknown type"])
             found[module] = kind

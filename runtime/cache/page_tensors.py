@@ -144,7 +144,7 @@ def _snapshot(
     if isinstance(spec, Encoder) and tensors == [NOTHING]:
         return Checkpoint(start, stop, ())
     if elsewhere:
-        said = [(_said(tensor), dtype) for tensor, (_, dtype) in zip(tensors, shapes, strict=False)]
+        said = [(_shape_of(tensor), dtype) for tensor, (_, dtype) in zip(tensors, shapes, strict=False)]
     else:
         said = [(tensor.shape, DTYPES[tensor.dtype]) for tensor in tensors]
     tokens = {shape[TOKEN_AXIS] for shape, _ in said if len(shape) > TOKEN_AXIS}
@@ -170,7 +170,7 @@ def _span(spec: LayerSpec, start: int, stop: int, arrays: tuple[mx.array, ...], 
     return span
 
 
-def _said(tensor: Tensor) -> tuple[int, ...]:
+def _shape_of(tensor: Tensor) -> tuple[int, ...]:
     """The shape that stands for an array of another machine. BadPage."""
     if tensor.dtype != "U32" or len(tensor.shape) != 1:
         raise BadPage("it has numbers of a layer that another machine has")

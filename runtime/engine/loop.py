@@ -233,10 +233,10 @@ class Loop:
         wait, and before it passes again, as some of it may have been forgotten.
         """
         if row.known is None:
-            row.known = self._prefixes.known(row)
+            row.known = self._prefixes.kept_tokens(row)
         read, unread = reading.length - reading.since, reading.unread
         if passes(row.to_read, read, unread):
-            row.known = self._prefixes.known(row)
+            row.known = self._prefixes.kept_tokens(row)
         return passes(row.to_read, read, unread)
 
     def _load(self, next_row: Row | None) -> Load:

@@ -107,7 +107,7 @@ class Prefixes:
         border = self._long_after
         return border is not None and (row.room is None or row.room > border)
 
-    def known(self, row: Row) -> int:
+    def kept_tokens(self, row: Row) -> int:
         """How many of the first tokens of a row that waits are kept in memory. Changes nothing there."""
         return 0 if self.store is None or row.dropped else self.store.lookup(self._begun(row)).offset
 

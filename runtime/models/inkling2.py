@@ -193,13 +193,13 @@ class Trunk(Module):
         x = mx.pad(x, [(0, 0), (0, 0), (0, (self._states + self._heard - 1) * hidden)])
         for turn in range(self._passes):
             if turn:
-                x = self._told(x, hidden)
+                x = self._next_input(x, hidden)
             for place, layer in enumerate(self.layers):
                 x = layer(x, step, flat[place * own : (place + 1) * own], turn)
         states = mx.unflatten(x, -1, (-1, hidden))
         return self.norm(self.final_input(plain(states[:, :, : self._states]))[:, :, 0]).astype(x.dtype)
 
-    def _told(self, x: mx.array, hidden: int) -> mx.array:
+    def _next_input(self, x: mx.array, hidden: int) -> mx.array:
         """What entered the looped layers is what enters all passes: it lies there yet. Behind goes what
         entered their other blocks, and what the last one came to.
         """

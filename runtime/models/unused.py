@@ -47,9 +47,9 @@ def unused_parts(described: Described, names: Iterable[str]) -> tuple[str, ...]:
     towers = [name for name in names if described.checkpoint.towers.has(name)]
     unread = [name for name in names if described.checkpoint.never_read(name)]
     return (
-        *_said("what embeddings are not made of", unread, "hidden states are all that is asked for"),
-        *_said("the draft head", heads, f"heads of {described.name} are not computed here"),
-        *_said("what is for images and sound", towers, "models run on text alone here"),
+        *_unused_note("what embeddings are not made of", unread, "hidden states are all that is asked for"),
+        *_unused_note("the draft head", heads, f"heads of {described.name} are not computed here"),
+        *_unused_note("what is for images and sound", towers, "models run on text alone here"),
     )
 
 
@@ -57,7 +57,7 @@ def _in_unused_head(described: Described, name: str) -> bool:
     return described.family.head is None and described.checkpoint.in_head(name, len(described.layout))
 
 
-def _said(part: str, names: list[str], why: str) -> tuple[str, ...]:
+def _unused_note(part: str, names: list[str], why: str) -> tuple[str, ...]:
     if not names:
         return ()
     what = f"{names[0]} and {len(names) - 1:,} more" if len(names) > 1 else names[0]

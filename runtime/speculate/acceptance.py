@@ -33,8 +33,8 @@ class Acceptance:
         self._learn(0, kept)
 
     @property
-    def known(self) -> float:
-        """How many first drafts what is known by now is worth."""
+    def evidence(self) -> float:
+        """How many first drafts were judged, old ones counting less."""
         self._catch_up()
         return self._counts[0] if self._counts else 0.0
 

@@ -157,7 +157,7 @@ class ModelDrafter(Lines[_Line]):
         )
         if by is None:
             return None
-        step = Step(starts, counts, inputs=Inputs(self._known(tokens)))
+        step = Step(starts, counts, inputs=Inputs(self._within_vocabulary(tokens)))
         held = Step(starts, tuple(count + depth - 1 for count in counts)) if depth else step
         self.memory.prepare(held)
         found = ops.table.guess(network, step, depth, by_layout(self.memory), by)
@@ -259,7 +259,7 @@ class ModelDrafter(Lines[_Line]):
     def _step(self, tokens: mx.array, counts: tuple[int, ...], first: int) -> mx.array:
         lines = self._lines[first : first + len(counts)]
         long = None if self._long_after is None else tuple(line.long for line in lines)
-        inputs = Inputs(self._known(tokens))
+        inputs = Inputs(self._within_vocabulary(tokens))
         step = Step(tuple(line.length for line in lines), counts, first, long, inputs)
         self.memory.prepare(step)
         hidden = self._model.network(step, self.memory)
@@ -267,7 +267,7 @@ class ModelDrafter(Lines[_Line]):
         self._lengthen(first, counts)
         return hidden
 
-    def _known(self, tokens: mx.array) -> mx.array:
+    def _within_vocabulary(self, tokens: mx.array) -> mx.array:
         """An id that only the target has gets a wrong embedding, which costs a draft and nothing else."""
         return tokens if self._knows_all else mx.minimum(tokens, self._model.vocab_size - 1)
 

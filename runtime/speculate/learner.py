@@ -225,7 +225,7 @@ class Learner:
         if name not in self._auditioning or self._failed_auditions >= PATIENCE:
             return False
         pays = self.best(name, grade).gain > LEAST_GAIN
-        return self.grade(name, grade).known < (FEW if pays else ENOUGH)
+        return self.grade(name, grade).evidence < (FEW if pays else ENOUGH)
 
     def _reconsider(self) -> None:
         self._decided.clear()

@@ -73,7 +73,7 @@ class _Emitter:
             name = None
             if node.pipe.variables:
                 yield self._set(node.pipe)
-                name = self._known(node.pipe.variables[0])
+                name = self._jinja_name(node.pipe.variables[0])
             elif node.keyword == "with":
                 name = self._new("dot")
                 yield _block(f"set {name} = {self._value(node.pipe)}")
@@ -107,7 +107,7 @@ class _Emitter:
 
     def _put(self, variable: str, value: str, *, declares: bool) -> str:
         if not declares:
-            return _block(f"set {self._known(variable)} = {value}")
+            return _block(f"set {self._jinja_name(variable)} = {value}")
         name = self._new(f"var_{variable[1:]}")
         held = variable in self._assigned
         self._names[-1][variable] = f"{name}.value" if held else name
@@ -126,7 +126,7 @@ class _Emitter:
         self._count += 1
         return f"{name}_{self._count}"
 
-    def _known(self, variable: str) -> str:
+    def _jinja_name(self, variable: str) -> str:
         return next(scope[variable] for scope in reversed(self._names) if variable in scope)
 
     def _value(self, pipe: Pipe) -> str:
@@ -159,7 +159,7 @@ class _Emitter:
             case Field():
                 return _fields(self._dot, one.names)
             case Variable():
-                return _fields(self._known(one.name), one.names)
+                return _fields(self._jinja_name(one.name), one.names)
             case Group():
                 return _fields(self._value(one.pipe), one.names)
             case Function():

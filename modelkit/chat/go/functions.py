@@ -122,7 +122,7 @@ def cut(value: Any, *ends: Any) -> Any:
     return made.decode("utf-8", "replace") if isinstance(made, bytes) else list(made)
 
 
-def said(*values: Any) -> str:
+def print_values(*values: Any) -> str:
     """`print`: a blank between two values of which none is a text."""
     text = ""
     for place, value in enumerate(values):
@@ -196,7 +196,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any] | None] = {
     "len": length,
     "index": index,
     "slice": cut,
-    "print": said,
+    "print": print_values,
     "printf": formatted,
     "println": lined,
     "json": to_json,

@@ -62,7 +62,7 @@ class Thinking:
     """What keeps the model from thinking at the end of the prompt; None where that is told elsewhere."""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """In a few words, for people."""
         if not self.can:
             return "no"

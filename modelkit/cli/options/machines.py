@@ -121,7 +121,7 @@ def _table(rows: Sequence[Sequence[str]], shown: Sequence[int], width: int | Non
     return table(rows, header=[_HEADER[place] for place in shown], right=right, width=width)
 
 
-def said(found: "Planned") -> str:
+def plan_heading(found: "Planned") -> str:
     """What the table is about."""
     plan = found.plan
     stages = count(plan.stages, "stage") + ("" if plan.shards == 1 else f" of {plan.shards} ranks")

@@ -52,7 +52,7 @@ def progress_of_ranks() -> str:
     from modelkit.ranks.present import present
 
     crew = present()
-    return "" if crew is None else crew.progress.said()
+    return "" if crew is None else crew.progress.text()
 
 
 def follows(ctx: click.Context, ranks: int | None) -> None:

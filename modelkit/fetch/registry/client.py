@@ -200,7 +200,7 @@ class Registry:
 
     def refusal(self, answer: Answer, what: str) -> FetchError:
         """The error that an answer stands for."""
-        said = _said(answer.beginning(ERROR_LIMIT_BYTES))
+        said = _error_text(answer.beginning(ERROR_LIMIT_BYTES))
         reason = f": {said}" if said else ""
         if answer.status in (401, 403):
             hint = log_in(self.host)
@@ -223,7 +223,7 @@ class NotThere(FetchError):
     """The registry does not have it."""
 
 
-def _said(raw: bytes) -> str:
+def _error_text(raw: bytes) -> str:
     """What the body of an error says, on one line without control characters."""
     try:
         value: Any = json.loads(raw)

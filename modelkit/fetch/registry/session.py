@@ -89,7 +89,7 @@ class Sessions:
         with self._registry.call(request) as answer:
             if answer.status in LATER:
                 raise Interrupted(f"{self._registry.host} cannot take a chunk now (status {answer.status})")
-            has = None if answer.status in _GONE else _said(answer, blob)
+            has = None if answer.status in _GONE else _received_bytes(answer, blob)
             if answer.status in _GONE or (has or 0) > stop:
                 raise Lost
             return replace(session, url=self._next(session.url, answer), offset=stop if has is None else has)
@@ -104,7 +104,7 @@ class Sessions:
             what=self._what,
         )
         with self._registry.call(request) as answer:
-            has = None if answer.status in _GONE else _said(answer, blob)
+            has = None if answer.status in _GONE else _received_bytes(answer, blob)
             if has is None:
                 raise Lost
             url = self._next(session.url, answer) if answer.header("location") else session.url
@@ -143,7 +143,7 @@ class Sessions:
         return self._registry.allowed(url.join(location))
 
 
-def _said(answer: Answer, blob: Blob) -> int | None:
+def _received_bytes(answer: Answer, blob: Blob) -> int | None:
     """How many bytes the Range header says have come; None where it says nothing that can be."""
     found = _RANGE.fullmatch(answer.header("range") or "")
     has = int(found[1]) + 1 if found else None

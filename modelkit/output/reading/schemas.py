@@ -73,7 +73,7 @@ class Schema:
     ) -> Mapping[str, Any] | None:
         """What all parts together say of a part of their values; of a choice, those that say something."""
 
-        def said(ways: object) -> list[Mapping[str, Any]]:
+        def within_each(ways: object) -> list[Mapping[str, Any]]:
             known = [one for one in ways[:64] if isinstance(one, Mapping)] if isinstance(ways, list) else []
             return [way for one in known if (way := self._within(one, of, depth + 4)) is not None]
 
@@ -83,11 +83,11 @@ class Schema:
         found = [own] if isinstance(own, Mapping) else []
         if there is not None and (way := self._within(there, of, depth + 1)) is not None:
             found.append(way)
-        found += said(given.get("allOf"))
+        found += within_each(given.get("allOf"))
         for key in ("anyOf", "oneOf"):
-            if ways := said(given.get(key)):
+            if ways := within_each(given.get(key)):
                 found.append(ways[0] if len(ways) == 1 else {"anyOf": ways})
-        if not found and (ways := said(_conditional(given))):  # elsewhere they only say more of it
+        if not found and (ways := within_each(_conditional(given))):  # elsewhere they only say more of it
             found = [{"anyOf": ways}]
         return found[0] if len(found) == 1 else {"allOf": found} if found else None
 
@@ -106,10 +106,10 @@ class Schema:
 
     def _types(self, given: Mapping[str, Any], depth: int) -> Types:
         """Those of all parts together, as far as they say; a choice may be any of its parts."""
-        said = self._said(given, depth)
+        said = self._types_of(given, depth)
         return self._implied(given, depth) if said is None else said
 
-    def _said(self, given: Mapping[str, Any], depth: int) -> Types:
+    def _types_of(self, given: Mapping[str, Any], depth: int) -> Types:
         if depth > _DEEPEST:
             return None
         found: set[str] | None = None
@@ -121,7 +121,7 @@ class Schema:
     def _sayings(self, given: Mapping[str, Any], depth: int) -> list[Types]:
         sayings: list[Types] = [_named(given), _listed(given)]
         if (there := self._referred(given)) is not None:
-            sayings.append(self._said(there, depth + 1))
+            sayings.append(self._types_of(there, depth + 1))
         for key in ("anyOf", "oneOf"):
             if isinstance(given.get(key), list):
                 kinds = [
@@ -130,7 +130,7 @@ class Schema:
                 known = [kind for kind in kinds if kind is not None]
                 sayings.append(frozenset().union(*known) if kinds and len(known) == len(kinds) else None)
         if isinstance(given.get("allOf"), list):
-            sayings += [self._said(one, depth + 1) for one in given["allOf"] if isinstance(one, Mapping)]
+            sayings += [self._types_of(one, depth + 1) for one in given["allOf"] if isinstance(one, Mapping)]
         return sayings
 
     def _implied(self, given: Mapping[str, Any], depth: int) -> Types:

@@ -49,21 +49,21 @@ def safe_name(name: str, pieces: Collection[str]) -> str:
 
 def kept_metadata(files: Files) -> dict[str, Any]:
     """Authors, licence, tags and the like that an imported file told; nothing of one that is damaged."""
-    return {key: value for key, value in _told(files).items() if _TOLD.fullmatch(key) and _plain(value)}
+    return {key: value for key, value in _imported(files).items() if _TOLD.fullmatch(key) and _plain(value)}
 
 
 def own_name(files: Files, provenance: Provenance | None, package: str) -> str:
     """What the model is called where it comes from, by the file that was imported or by its repository; else
     as its package.
     """
-    told = _told(files).get("general.name")
+    told = _imported(files).get("general.name")
     if isinstance(told, str) and told.strip() and told.isprintable() and len(told) <= _LONGEST_NAME:
         return told.strip()
     upstream = provenance.upstream if provenance else None
     return upstream.repository.rpartition("/")[2] if upstream else package
 
 
-def _told(files: Files) -> dict[str, Any]:
+def _imported(files: Files) -> dict[str, Any]:
     path = files.get("gguf.json")
     try:
         return {} if path is None else read_json(path, nonfinite=True)

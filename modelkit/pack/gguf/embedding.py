@@ -52,7 +52,7 @@ def embedding(source: Source, described: Described, label: str) -> Embedding:
     pooling = read_pooling(inventory.files, describe(inventory.config))
     number = _NUMBERS.get(pooling.pool) if pooling.problem is None else None
     if number is None:
-        why = pooling.problem or f"its vectors are the {pooling.said.partition(',')[0]}"
+        why = pooling.problem or f"its vectors are the {pooling.description.partition(',')[0]}"
         if described.looks_ahead:
             raise UnsupportedSource(f"{label}: {why}, which a GGUF file cannot say")
         return Embedding({}, {}, {}, (), (f"how embeddings are made is left out: {why}",))

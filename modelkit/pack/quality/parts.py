@@ -149,7 +149,7 @@ def _vectors(part: Part, ready: "Ready") -> dict[str, Any]:
         return {}
     pooling = ready.pooling
     dense = [_digest_of(one.weight.path) for one in pooling.dense]
-    return {"pooling": [pooling.said, pooling.lower, pooling.most_tokens or 0, dense]}
+    return {"pooling": [pooling.description, pooling.lower, pooling.most_tokens or 0, dense]}
 
 
 def _digest_of(text: Path | None) -> str | None:

@@ -21,7 +21,7 @@ def picture(report: Report) -> bytes:
     rows = report.matrices
     kinds = list(dict.fromkeys(_kind(row) for row in rows))
     bars = "".join(_bar(row, place, len(rows), kinds) for place, row in enumerate(rows))
-    said = f"{report.asked}: {report.bits_per_weight:.3g} bits per weight, {_said(report.held_out)}"
+    said = f"{report.asked}: {report.bits_per_weight:.3g} bits per weight, {_summary(report.held_out)}"
     legend = "".join(_legend(kinds))
     grid = "".join(
         f'<path d="M{_LEFT} {_height(bits):.1f}H{_WIDTH - 8}" stroke="#ddd"/>'
@@ -47,7 +47,7 @@ def _legend(kinds: Sequence[str]) -> Iterator[str]:
         x += width
 
 
-def _said(held: "Compared") -> str:
+def _summary(held: "Compared") -> str:
     found = held.to_json()
     if "cosine" in found:
         return f"cosine {found['cosine']:.4g}, same nearest text {found['same_nearest']:.1%}"

@@ -217,17 +217,17 @@ def _refuse_impossible(
     lowest = fixed + least(sizes)
     if budget + fixed < lowest:
         raise PlanError(
-            f"{asked} cannot be met: the least that the {source.role} takes is {_said(lowest, fine)}",
+            f"{asked} cannot be met: the least that the {source.role} takes is {_in_bits(lowest, fine)}",
             hint=f"The nearest target is {_bits(lowest, fine, up=True):g} bits, or {lowest:,} bytes.",
         )
     if budget + fixed >= source.nbytes:
         raise PlanError(
-            f"{asked} is met already: the {source.role} takes {_said(source.nbytes, fine)} as it is",
+            f"{asked} is met already: the {source.role} takes {_in_bits(source.nbytes, fine)} as it is",
             hint="Leave the target out, or take a smaller one.",
         )
 
 
-def _said(nbytes: int, fine: Plan) -> str:
+def _in_bits(nbytes: int, fine: Plan) -> str:
     return f"{size(nbytes)}, {_bits(nbytes, fine):.3g} bits per weight"
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from modelkit.cli.options.machines import plan_table
-from modelkit.cli.options.machines import said as in_words
+from modelkit.cli.options.machines import plan_heading, plan_table
 from modelkit.showing.planning import Planned
 from runtime.ranks.plan import Plan, Share
 
@@ -102,7 +101,7 @@ def test_layers_of_an_encoder_have_a_column() -> None:
     header, first, second, *_ = plan_table(found).splitlines()
     assert header.split()[:5] == ["RANK", "HOST", "LAYERS", "ENCODER", "WEIGHTS"]
     assert (first.split()[:4], second.split()[:4]) == (["0", "a", "0-11", "0"], ["1", "b", "12-23", "1-23"])
-    assert in_words(found).startswith("T5: 24 layers and 24 of its encoder, 2 stages; ")
+    assert plan_heading(found).startswith("T5: 24 layers and 24 of its encoder, 2 stages; ")
 
 
 @pytest.mark.parametrize(

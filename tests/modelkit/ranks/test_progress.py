@@ -32,13 +32,13 @@ def test_all_of_it_is_told_once() -> None:
     _, told, progress = read(0, STOP_BYTES, [])
     assert sum(told) == sum(SHARES)
     assert len(told) > STOPS / 2
-    assert progress.said() == ""
+    assert progress.text() == ""
 
 
 def test_what_is_under_way_is_said() -> None:
     progress = Progress(2)
     progress.at("fetched", 3_000_000, 2_000_000_000)
-    assert progress.said() == ": 3 MB of 2 GB fetched by 2 machines"
+    assert progress.text() == ": 3 MB of 2 GB fetched by 2 machines"
 
 
 def test_a_small_model_is_read_without_a_stop() -> None:

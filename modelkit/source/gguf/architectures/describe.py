@@ -95,7 +95,7 @@ def describe_for_gguf(
     if heads:
         out.notes.append("the draft head is left out: llama.cpp's files of this architecture have none")
     links, left = links_from_ours(row, {n: s for n, s in shapes.items() if n not in heads}, facts)
-    left = [name for name in left if not out.told(name)]
+    left = [name for name in left if not out.in_metadata(name)]
     if left:
         listed = ", ".join(f"`{shown(name)}` {list(shapes[name])}" for name in left[:_SHOWN])
         raise UnsupportedSource(f"{label}: {listed} has no place in a GGUF file of a {row.name} model")

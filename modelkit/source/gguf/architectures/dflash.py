@@ -25,7 +25,7 @@ def is_block_draft(config: Any) -> bool:
     return NAME in (config.get("architectures") or ())
 
 
-def _told(out: Writing, *names: str) -> Any:
+def _field(out: Writing, *names: str) -> Any:
     """A field that stands in `dflash_config` or beside everything else."""
     own = out.facts.get(_OWN, default={})
     return next((own[name] for name in names if own.get(name) is not None), out.facts.get(*names))
@@ -54,16 +54,16 @@ def _read_drafting(file: Reading) -> None:
 
 
 def _write_drafting(out: Writing) -> None:
-    layers = _told(out, "target_layer_ids")
+    layers = _field(out, "target_layer_ids")
     if not layers:
         out.refuse("config.json does not list target_layer_ids, which a GGUF file has to")
     if out.facts.get("rope_interleaved"):
         out.refuse("neighbours in a head are rotated, which GGUF cannot say for dflash")
     out.put("target_layers", [one + 1 for one in layers])
-    out.put(_MASK, _told(out, "mask_token_id"))
-    out.put("block_size", _told(out, "block_size") or _BLOCK_TOKENS)
+    out.put(_MASK, _field(out, "mask_token_id"))
+    out.put("block_size", _field(out, "block_size") or _BLOCK_TOKENS)
     for key, name in _SCALES:
-        value = _told(out, name)
+        value = _field(out, name)
         if value is not None:
             out.put(key, float(value))
 
@@ -85,12 +85,12 @@ def _read_reach(file: Reading) -> None:
 def _write_reach(out: Writing) -> None:
     """Which layers slide, and what a block's tokens see; see `runtime.models.dflash_config.read_reach`."""
     listed = [kind == WORDS[True] for kind in out.facts.get("layer_types", default=())]
-    slides = listed if any(listed) else [bool(_told(out, "use_swa"))] * out.facts.layers
+    slides = listed if any(listed) else [bool(_field(out, "use_swa"))] * out.facts.layers
     if any(slides):
-        out.put("attention.sliding_window", _told(out, "swa_window_size", "sliding_window"))
+        out.put("attention.sliding_window", _field(out, "swa_window_size", "sliding_window"))
         out.put("attention.sliding_window_pattern", slides)
     stated = next(
-        (one for name in ("is_causal", "causal", "causal_head") if (one := _told(out, name)) is not None),
+        (one for name in ("is_causal", "causal", "causal_head") if (one := _field(out, name)) is not None),
         None,
     )
     causal = {bool(stated)} if stated is not None else {*listed} if any(listed) else {False}

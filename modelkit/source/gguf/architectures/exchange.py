@@ -180,7 +180,7 @@ class Writing:
         """Fields of the runtime's config that an import will not have, as a note says."""
         self.heads = 0
         """Blocks of draft heads behind the model's own."""
-        self._told: set[str] = set()
+        self._in_metadata: set[str] = set()
         self._label = label
 
     def put(self, key: str, value: Any) -> None:
@@ -191,11 +191,12 @@ class Writing:
         """The numbers of a tensor that goes into the metadata."""
         if tensor not in self.shapes:
             self.refuse(f"the tensor {tensor} is missing")
-        self._told.add(tensor)
+        self._in_metadata.add(tensor)
         return self._values(tensor)
 
-    def told(self, name: str) -> bool:
-        return name in self._told
+    def in_metadata(self, name: str) -> bool:
+        """Has this tensor become a list in the metadata?"""
+        return name in self._in_metadata
 
     def refuse(self, sentence: str) -> NoReturn:
         raise UnsupportedSource(f"{self._label}: {sentence}")

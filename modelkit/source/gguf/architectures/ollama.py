@@ -48,13 +48,13 @@ def _gemma3(file: GgufFile, prefix: str) -> GgufFile:
         absent |= {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0}
     bound = {"final_logit_softcapping"} if metadata.get(f"{prefix}block_count") == 26 else set[str]()
     more = {"rope.scaling.extrapolation_factor": "rope.scaling.yarn_ext_factor"}
-    return _with_rows(_said(file, prefix, {**nested, **_BAND, **more}, bound, absent))
+    return _with_rows(_translated(file, prefix, {**nested, **_BAND, **more}, bound, absent))
 
 
 def _embedding(file: GgufFile, prefix: str) -> GgufFile:
     """EmbeddingGemma, with its Dense modules."""
     names: dict[str, str] = dict(zip(_DENSE, ("dense_2.weight", "dense_3.weight"), strict=True))
-    said = _said(
+    said = _translated(
         file,
         prefix,
         {},
@@ -80,7 +80,7 @@ def _gpt_oss(file: GgufFile, prefix: str) -> GgufFile:
     file = _as(file, prefix, "gpt-oss")
     pre: dict[str, Value] = {"tokenizer.ggml.pre": "gpt-4o"}
     file = replace(file, metadata=file.metadata.having(pre))
-    said = _said(file, "gpt-oss.", {}, set(), {"rope.scaling.type": "yarn"})
+    said = _translated(file, "gpt-oss.", {}, set(), {"rope.scaling.type": "yarn"})
     names = {".attn_out.": ".attn_output.", ".ffn_norm.": ".post_attention_norm."}
 
     def named(name: str) -> str:
@@ -109,7 +109,7 @@ def _glm4_lite(file: GgufFile, prefix: str) -> GgufFile:
     known = metadata.having({prefix + key: value for key, value in sizes.items()})
     known = known.having({"tokenizer.ggml.pre": "glm4"})
     groups: dict[str, Value] = {"expert_group_count": 1, "expert_group_used_count": 1}
-    said = _said(replace(file, metadata=known), prefix, {}, set(), groups)
+    said = _translated(replace(file, metadata=known), prefix, {}, set(), groups)
     return _as(said, prefix, "deepseek2")
 
 
@@ -119,7 +119,7 @@ def _mistral3(file: GgufFile, prefix: str) -> GgufFile:
         "rope.scaling.mscale_all_dim": "rope.scaling.yarn_log_multiplier",
         "rope.scaling_beta": "attention.temperature_scale",
     }
-    return _said(file, prefix, keys, {"image_token_index", "spatial_merge_size"})
+    return _translated(file, prefix, keys, {"image_token_index", "spatial_merge_size"})
 
 
 def _nemotron(file: GgufFile, prefix: str) -> GgufFile:
@@ -128,7 +128,7 @@ def _nemotron(file: GgufFile, prefix: str) -> GgufFile:
     first = next((one for name, one in file.tensors.items() if ".ffn_latent_in." in name), None)
     if first is None:
         return file
-    file = _said(file, prefix, {}, set(), {"moe_latent_size": first.shape[0]})
+    file = _translated(file, prefix, {}, set(), {"moe_latent_size": first.shape[0]})
     for own, theirs in names.items():
         file = _named(file, lambda name, own=own, theirs=theirs: name.replace(own, theirs))
     return file
@@ -136,7 +136,7 @@ def _nemotron(file: GgufFile, prefix: str) -> GgufFile:
 
 def _qwen25_vl(file: GgufFile, prefix: str) -> GgufFile:
     sections = {"rope.mrope_section": "rope.dimension_sections"}
-    return _as(_said(file, prefix, sections, set()), prefix, "qwen2vl")
+    return _as(_translated(file, prefix, sections, set()), prefix, "qwen2vl")
 
 
 def _qwen(file: GgufFile, prefix: str) -> GgufFile:
@@ -153,7 +153,7 @@ def _qwen(file: GgufFile, prefix: str) -> GgufFile:
         some = {one for one in heads if one}
         changed |= {f"{prefix}attention.head_count_kv": some.pop()} if len(some) == 1 else {}
     file = replace(file, metadata=metadata.having(changed))
-    said = _said(file, prefix, {}, passed)
+    said = _translated(file, prefix, {}, passed)
     return _named(said, lambda name: f"{name}.bias" if name.endswith(".ssm_dt") else name)
 
 
@@ -184,7 +184,7 @@ _CHANGES: Mapping[str, Callable[[GgufFile, str], GgufFile]] = {
 }
 
 
-def _said(
+def _translated(
     file: GgufFile,
     prefix: str,
     keys: Mapping[str, str],

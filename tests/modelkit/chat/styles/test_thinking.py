@@ -88,7 +88,7 @@ OFFERED: dict[str, tuple[str, str, Any, Any, Any]] = {
 @pytest.mark.parametrize(("source", "said", "on", "off", "most"), OFFERED.values(), ids=OFFERED)
 def test_think_becomes_the_templates_variables(source: str, said: str, on: Any, off: Any, most: Any) -> None:
     template, style = ChatTemplate(source), style_named("qwen3")
-    assert thinking_of(style, template).said == said
+    assert thinking_of(style, template).description == said
     assert thinking_variables(style, template, None) == {}
     assert thinking_variables(style, template, "auto") == {}
     for think, wanted in (
@@ -142,7 +142,7 @@ def test_published_templates(shared_data: Path) -> None:
         template = ChatTemplate(source, bos_token="<s>", eos_token="</s>")
         style = choose(template).style
         assert style is not None
-        assert (style.name, thinking_of(style, template).said) == wanted
+        assert (style.name, thinking_of(style, template).description) == wanted
 
 
 # As Nemotron Nano 2's and SmolLM3's own, which look for words in messages.
@@ -175,7 +175,7 @@ def prompt_of(source: str, think: str, *texts: str) -> str:
     [(BY_WORD, "<think></think>", "<think>\n"), (BY_BOTH, "\n<think>\n\n</think>\n\n", "[assistant]\n")],
 )
 def test_off_holds_whatever_word_a_message_has(source: str, closed: str, opened: str) -> None:
-    assert thinking_of(style_named("qwen3"), ChatTemplate(source)).said == "on, can be switched off"
+    assert thinking_of(style_named("qwen3"), ChatTemplate(source)).description == "on, can be switched off"
     for first in ("", "Be brief. /think", "/no_think"):
         for last in ("Hi", "Hi /think"):
             assert prompt_of(source, "off", first, last).endswith(closed)
