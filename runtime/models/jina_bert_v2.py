@@ -23,7 +23,7 @@ from runtime.nn.activation import gated
 from runtime.nn.alibi import slopes
 from runtime.nn.attend import split_heads
 from runtime.nn.bidirectional import Between, attend_both_ways
-from runtime.nn.linear import embed, linear
+from runtime.nn.linear import linear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
@@ -32,7 +32,7 @@ from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.quantizing import EIGHT_ELSE, SOURCE, Row
-from runtime.trunks.encoder import Encoder
+from runtime.trunks.encoder import Encoder, TypedEmbeddings
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +94,6 @@ def layout(config: Config) -> list[LayerSpec]:
 
 def _norm(config: Config) -> LayerNorm:
     return LayerNorm(config.hidden_size, eps=config.norm_eps)
-
-
-class Embeddings(Module):
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.token_type_embeddings = nn.Embedding(config.types, config.hidden_size)
-        self.LayerNorm = _norm(config)
-
-    def __call__(self, x: mx.array, step: Step) -> mx.array:
-        types = mx.zeros(x.shape[:2], dtype=mx.int32)
-        return self.LayerNorm(x + embed(self.token_type_embeddings, types, step))
 
 
 class Heads(Module):
@@ -191,7 +179,8 @@ class JinaBert(Encoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.embeddings, self.encoder = Embeddings(config), Stack(config)
+        sizes = config.vocab_size, config.types, config.hidden_size
+        self.embeddings, self.encoder = TypedEmbeddings(*sizes, config.norm_eps), Stack(config)
         self._slopes = mx.array(slopes(config.heads))[:, None, None]
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
@@ -202,7 +191,7 @@ class JinaBert(Encoder):
         return x
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return embed(self.embeddings.word_embeddings, ids, step)
+        return self.embeddings.embed(ids, step)
 
     def _between(self, queries: range, keys: range) -> mx.array:
         asking = mx.arange(queries.start, queries.stop, dtype=mx.int32)[:, None]

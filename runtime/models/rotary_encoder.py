@@ -18,7 +18,7 @@ from runtime.models.family import Family
 from runtime.nn.attend import split_heads
 from runtime.nn.bidirectional import attend_both_ways
 from runtime.nn.layer import FeedForward
-from runtime.nn.linear import embed, linear
+from runtime.nn.linear import linear
 from runtime.nn.mlp import ACTIVATIONS, MLP, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
@@ -30,7 +30,7 @@ from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.names import renamed
 from runtime.tensors.quantizing import EIGHT_ELSE, SOURCE, Row
-from runtime.trunks.encoder import Encoder
+from runtime.trunks.encoder import Encoder, TypedEmbeddings
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +98,6 @@ def _norm(config: Config) -> LayerNorm:
     return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
 
-class Embeddings(Module):
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        if config.types:
-            self.token_type_embeddings = nn.Embedding(config.types, config.hidden_size)
-        self.LayerNorm = _norm(config)
-        self._typed = config.types > 0
-
-    def __call__(self, x: mx.array, step: Step) -> mx.array:
-        if self._typed:
-            x = x + embed(self.token_type_embeddings, mx.zeros(x.shape[:2], dtype=mx.int32), step)
-        return self.LayerNorm(x)
-
-
 class Attention(Module):
     def __init__(self, config: Config, rope: Rope) -> None:
         super().__init__()
@@ -161,7 +146,8 @@ class RotaryEncoder(Encoder):
         """mlps: of each layer; None: what the config says, in all of them."""
         super().__init__()
         rope = Rope(config.rope)
-        self.embeddings = Embeddings(config)
+        sizes = config.vocab_size, config.types, config.hidden_size
+        self.embeddings = TypedEmbeddings(*sizes, config.norm_eps)
         mlps = (feed_forward(config) for _ in range(config.layers)) if mlps is None else mlps
         self.layers = [Layer(config, rope, mlp) for mlp in mlps]
 
@@ -172,7 +158,7 @@ class RotaryEncoder(Encoder):
         return x
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return embed(self.embeddings.word_embeddings, ids, step)
+        return self.embeddings.embed(ids, step)
 
 
 _UNREAD = ("pooler", "cls", "lm_head", "classifier", "position_ids", "inv_freq")
