@@ -17,7 +17,7 @@ from modelkit.chat.styles.table import style_named
 from modelkit.errors import FetchError, LoadError, ModelkitError, PlanError, TemplateError
 from modelkit.fetch.access import Access, NoListener
 from modelkit.fetch.upstream import Upstream
-from modelkit.modelfile import Quantizing, Recipe, Reference
+from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack import checks
 from modelkit.pack.accept import decide
 from modelkit.pack.adapters.carried import Carried, carried_notes
@@ -160,18 +160,45 @@ def _measures(asked: Formats) -> bool:
     return any(one and one.measures for one in (asked.target, asked.draft))
 
 
-def _prepare(
-    recipe: Recipe, store: Store, asked: Formats, access: Access, progress: Progress, *, fuse: bool
-) -> Preparation:
-    if _measures(asked):
-        access = replace(access, hollow=None)
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What FROM and DRAFT point at."""
+
+    recipe: Recipe
+    """With what comes with FROM, where the Modelfile does not say it."""
+    origin: Origin
+    """The target's."""
+    draft: Origin | None
+    """None where there is no draft, or where it is a head of the target's own."""
+    upstream: Upstream | None
+    """Where the draft was fetched from."""
+
+
+def _open(recipe: Recipe, store: Store, access: Access) -> _Opened:
+    """A draft head that lies in a file of its own becomes the target's."""
     with recipe.at("FROM"):
         origin = open_origin(recipe.from_, store, access)
-    own, recipe = recipe, with_renderer(beneath(recipe, origin.said))
+    recipe = with_renderer(beneath(recipe, origin.said))
+    if recipe.draft is None:
+        return _Opened(recipe, origin, None, None)
     with recipe.at("DRAFT"):
-        origin, beside, upstream = _beside(origin, recipe.draft, store, access)
+        try:
+            draft = open_origin(recipe.draft, store, access)
+        except HeadAlone as head:
+            return _Opened(recipe, with_head(origin, head), None, head.upstream)
+    return _Opened(recipe, origin, draft, draft.source.upstream)
+
+
+def _prepare(
+    own: Recipe, store: Store, asked: Formats, access: Access, progress: Progress, *, fuse: bool
+) -> Preparation:
+    """own: what the Modelfile itself says."""
+    if _measures(asked):
+        access = replace(access, hollow=None)
+    opened = _open(own, store, access)
+    recipe, origin = opened.recipe, opened.origin
     target = _part(origin.source, "target", asked.target, origin.metadata.provenance, store)
-    draft = _draft_part(origin, beside, asked.draft, store)
+    draft = _draft_part(origin, opened.draft, asked.draft, store)
     metadata = merge(origin.metadata, recipe, draft)
     if metadata.requires is not None:
         with recipe.at("REQUIRES"):
@@ -194,24 +221,31 @@ def _prepare(
         texts[TEMPLATE] = template.source.encode()
         target = _without_tools_template(target)
     check_files(_paths(target, draft, adapters, texts))
-    found: tuple[str, ...] = ()
+    quality_notes: tuple[str, ...] = ()
     if _measures(asked):
-        from modelkit.pack.quality.parts import find_formats
-        from modelkit.pack.quality.report import notes_of
-
-        target, draft, kept = find_formats(target, draft, ready, store, progress)
-        texts.update(kept)
-        found = notes_of(kept)
+        target, draft, reports, quality_notes = _with_found_formats(target, draft, ready, store, progress)
+        texts.update(reports)
     write_bytes = _required_bytes(target, draft, adapters, store)
-    notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
-    notes += adapter_notes + found
+    notes = (*asked.notes, *_notes(recipe, opened.draft, target, draft), *notes)
+    notes += ready.notes + template.notes + adapter_notes + quality_notes
     notes += checks.check_reach(ready, template.capabilities, described)
     notes += checks.check_draft_reach(draft, ready, described)
     notes += checks.check_placed(template, metadata, ready, described.context_length)
-    origin_lines = lines_of(recipe, asked, store, _fetched(origin, upstream), fused=fuse)
+    origin_lines = lines_of(recipe, asked, store, _fetched(origin, opened.upstream), fused=fuse)
     return Preparation(
         target, draft, metadata, template.capabilities, texts, notes, origin_lines, write_bytes, adapters
     )
+
+
+def _with_found_formats(
+    target: Part, draft: Part | None, ready: Ready, store: Store, progress: Progress
+) -> tuple[Part, Part | None, Mapping[str, bytes], tuple[str, ...]]:
+    """Both, decided anew by what formats cost; the reports of that by path, and sentences for the user."""
+    from modelkit.pack.quality.parts import find_formats
+    from modelkit.pack.quality.report import notes_of
+
+    target, draft, reports = find_formats(target, draft, ready, store, progress)
+    return target, draft, reports, notes_of(reports)
 
 
 def _paths(
@@ -220,20 +254,6 @@ def _paths(
     """Of the files that the package will have."""
     found = {METADATA, *target.paths, *texts, *(path for one in adapters for path in one.paths)}
     return sorted(found | {f"{DRAFT_FOLDER}/{path}" for path in (draft.paths if draft else ())})
-
-
-def _beside(
-    origin: Origin, reference: Reference | None, store: Store, access: Access
-) -> tuple[Origin, Origin | None, Upstream | None]:
-    """The target, what DRAFT names, and where that was fetched from. A draft head that lies in a file of its
-    own becomes the target's."""
-    if reference is None:
-        return origin, None, None
-    try:
-        beside = open_origin(reference, store, access)
-    except HeadAlone as head:
-        return with_head(origin, head), None, head.upstream
-    return origin, beside, beside.source.upstream
 
 
 def _part(
