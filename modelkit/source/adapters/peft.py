@@ -20,7 +20,7 @@ Source: peft 0.21, tuners/lora/layer.py (ParamWrapper), utils/save_and_load.py.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from modelkit.display import shown
@@ -62,51 +62,68 @@ def read_peft(files: Files, label: str) -> AdapterSource:
     """Raises SourceError and its kinds, naming what is wrong."""
     config = read_peft_config(read_json(files[CONFIG], label=f"{label}/{CONFIG}"), f"{label}/{CONFIG}")
     header = read_header(files[WEIGHTS], label=f"{label}/{WEIGHTS}")
-    modules: dict[str, dict[str, TensorInfo]] = {}
-    whole: dict[str, TensorInfo] = {}
-    saved: dict[str, TensorInfo] = {}
-    rows: list[OwnRows] = []
-    problems: list[str] = []
-    said: dict[str, TensorInfo] = {}
-    known = {_bare(tensor.name) for tensor in header.tensors}
-    for tensor in header.tensors:
-        name = _bare(tensor.name)
-        if _BESIDE.sub(".", name) in known - {name} or name.endswith(_TRAINING):
-            continue
-        ending = next((leaf for leaf in _LEAVES if name.endswith(leaf)), None)
-        before = said.setdefault(_meaning(name, ending), tensor)
-        if before is not tensor:
-            problems.append(f"`{shown(before.name)}` and `{shown(tensor.name)}` are for one thing")
-        elif ending is not None:
-            modules.setdefault(name.removesuffix(ending), {})[_LEAVES[ending]] = tensor
-        elif name.endswith(TOKENS):
-            rows.append(_own_rows(name.removesuffix(TOKENS), tensor, config, label))
-        elif ".lora_" not in name and _BASE.search(name):
-            saved[_BASE.sub("", name)] = tensor
-        elif ".lora_" in name or ".token_adapter." in name:
-            problems.append(f"`{shown(tensor.name)}` is nothing that a LoRA has")
-        else:
-            whole[name.replace(".base_layer.", ".")] = tensor
-    kernels = [module for module, parts in modules.items() if _is_kernel(parts)]
+    found = _Tensors(config, label)
+    found.take(header.tensors)
+    kernels = [module for module, parts in found.modules.items() if _is_kernel(parts)]
     pairs = [
-        _pair(module, parts, config, problems) for module, parts in modules.items() if module not in kernels
+        _pair(module, parts, config, found.problems)
+        for module, parts in found.modules.items()
+        if module not in kernels
     ]
-    refuse(f"{label}/{WEIGHTS}", problems)
+    refuse(f"{label}/{WEIGHTS}", found.problems)
     return AdapterSource(
         label=label,
         kind="peft",
         file=WeightFile(WEIGHTS, files[WEIGHTS], header),
         pairs=tuple(pair for pair in pairs if pair is not None),
-        whole=whole,
-        rows=tuple(rows),
+        whole=found.whole,
+        rows=tuple(found.rows),
         kernels=tuple(f"{module}.weight" for module in kernels),
-        saved=saved,
+        saved=found.saved,
         base=config.base,
         unties=not config.ties,
         stacks_turned=config.stacks_turned,
         facts={key: config.raw[key] for key in _KNOWN if config.raw.get(key)},
         notes=_notes(config),
     )
+
+
+class _Tensors:
+    """The tensors of a file, by what they are for."""
+
+    def __init__(self, config: PeftConfig, label: str) -> None:
+        self._config, self._label = config, label
+        self.modules: dict[str, dict[str, TensorInfo]] = {}
+        """The parts of each module's pair."""
+        self.whole: dict[str, TensorInfo] = {}
+        self.saved: dict[str, TensorInfo] = {}
+        """Layers of the base that are saved beside."""
+        self.rows: list[OwnRows] = []
+        self.problems: list[str] = []
+        self._meanings: dict[str, TensorInfo] = {}
+
+    def take(self, tensors: Sequence[TensorInfo]) -> None:
+        known = {_bare(tensor.name) for tensor in tensors}
+        for tensor in tensors:
+            name = _bare(tensor.name)
+            if _BESIDE.sub(".", name) not in known - {name} and not name.endswith(_TRAINING):
+                self._take(name, tensor)
+
+    def _take(self, name: str, tensor: TensorInfo) -> None:
+        ending = next((leaf for leaf in _LEAVES if name.endswith(leaf)), None)
+        before = self._meanings.setdefault(_meaning(name, ending), tensor)
+        if before is not tensor:
+            self.problems.append(f"`{shown(before.name)}` and `{shown(tensor.name)}` are for one thing")
+        elif ending is not None:
+            self.modules.setdefault(name.removesuffix(ending), {})[_LEAVES[ending]] = tensor
+        elif name.endswith(TOKENS):
+            self.rows.append(_own_rows(name.removesuffix(TOKENS), tensor, self._config, self._label))
+        elif ".lora_" not in name and _BASE.search(name):
+            self.saved[_BASE.sub("", name)] = tensor
+        elif ".lora_" in name or ".token_adapter." in name:
+            self.problems.append(f"`{shown(tensor.name)}` is nothing that a LoRA has")
+        else:
+            self.whole[name.replace(".base_layer.", ".")] = tensor
 
 
 def _bare(key: str) -> str:
