@@ -30,7 +30,7 @@ from runtime import cpu
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
-from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapter_stacks import AdapterStacks
 from runtime.nn.adapters import Adapter, logical_shape
 from runtime.nn.linear import MATRICES
 from runtime.nn.low_rank import LowRank, LowRanks
@@ -53,7 +53,7 @@ def main() -> None:
         config, shards = make(Path(folder), order(0), layers=options.layers, width=options.width)
         model = load_model(*(packed(config, shards, options.bits) if options.bits else (config, shards)))
         adapters = [an_adapter(model, options.rank, seed) for seed in range(4)]
-        deck = Deck(adapters)
+        stacks = AdapterStacks(adapters)
         print(f"{adapters[0].nbytes / model.weight_bytes:.1%} of the weights' bytes each")
         for label, rows, width in (
             ("decoding", options.rows, 1),
@@ -67,7 +67,7 @@ def main() -> None:
             for what, its in kinds[0 if rows > 1 else 1 :]:
                 if any(its):
                     step = stepping(model, rows, width, clock)
-                    ratio, plain_s = measure(step, RowAdapters(deck, its), options.rounds)
+                    ratio, plain_s = measure(step, RowAdapters(stacks, its), options.rounds)
                     print(f"{label:11} {rows} x {width:3}  {what:24} {ratio:.3f}  ({plain_s * 1e3:.1f} ms)")
 
 

@@ -59,13 +59,13 @@ class Adapters(Protocol):
     """What a column keeps of them."""
 
     @property
-    def deck(self) -> Any:
-        """`deck.get(module)`: what all adapters that are in memory add behind a module (`adapter_stacks`)."""
+    def stacks(self) -> Any:
+        """`stacks.get(module)`: what all adapters in memory add behind a module (`nn.adapter_stacks`)."""
         ...
 
     @property
     def members(self) -> list[list[tuple[int, float]]]:
-        """Of each row its adapters, as the deck counts them, in order, each with its scale."""
+        """Of each row its adapters, as `stacks` counts them, in order, each with its scale."""
         ...
 
     def linear(self, module: object, x: mx.array, y: mx.array) -> mx.array: ...

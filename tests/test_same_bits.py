@@ -13,7 +13,7 @@ import pytest
 from runtime.cpu import native
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
-from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapter_stacks import AdapterStacks
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import HEAD, LowRanks, Rows
 from runtime.nn.mla import HeadLinear
@@ -60,10 +60,10 @@ def test_with_adapters(name: str) -> None:
     with ops.using("cpu"):
         model = reference.made()
         one, two = (Adapter(model.network, LowRanks(pairs_of(model.network, k, dora=k == 2))) for k in (1, 2))
-        deck, own = Deck([one, two]), ((one, 0.8), (two, 1.0))
+        stacks, own = AdapterStacks([one, two]), ((one, 0.8), (two, 1.0))
 
         def carried(rows: int) -> RowAdapters:
-            return RowAdapters(deck, [own] if rows == 1 else [((two, 0.5),), own, ()])
+            return RowAdapters(stacks, [own] if rows == 1 else [((two, 0.5),), own, ()])
 
         ids = [int(token) for token in reference.answers["ids"][:LENGTH]]
         assert [*differing(model, ids, carried)] == []
@@ -80,10 +80,10 @@ def test_with_another_head(name: str) -> None:
         rows = Rows(mx.array([3, 1]), mx.random.normal((2, shape[1])))
         for brought in (LowRanks(rows={where: rows}), LowRanks(whole={where: mx.random.normal(shape)})):
             adapter = Adapter(model.network, brought)
-            deck = Deck([adapter])
+            stacks = AdapterStacks([adapter])
 
-            def carried(rows: int, deck: Deck = deck, adapter: Adapter = adapter) -> RowAdapters:
-                return RowAdapters(deck, [((adapter, 1.0),)] * rows)
+            def carried(rows: int, stacks: AdapterStacks = stacks, adapter: Adapter = adapter) -> RowAdapters:
+                return RowAdapters(stacks, [((adapter, 1.0),)] * rows)
 
             ids = [int(token) for token in reference.answers["ids"][:LENGTH]]
             assert [*differing(model, ids, carried)] == []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
-from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapter_stacks import AdapterStacks
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRanks
 from runtime.nn.row_adapters import Members, RowAdapters
@@ -53,7 +53,7 @@ class Adapters:
         self._dtype = model.dtype
         self._sources: Mapping[str, AdapterSource] = {source.name: source for source in sources}
         self._loaded: dict[str, Adapter] = dict(model.adapters)
-        self._deck = Deck(self._loaded.values())
+        self._stacks = AdapterStacks(self._loaded.values())
         others = [source for source in sources if source.name not in self._loaded]
         self._brought = {source.name: source.read() for source in others}
         self._steps: dict[tuple[Asked, ...], RowAdapters] = {}
@@ -100,7 +100,7 @@ class Adapters:
                 adapter = Adapter(self._network, self._brought[name], self._dtype)
             except WeightMismatch as error:
                 raise WeightMismatch([f"adapter {name}: {problem}" for problem in error.problems]) from error
-            self._deck, self._loaded[name] = self._deck.having(adapter), adapter
+            self._stacks, self._loaded[name] = self._stacks.having(adapter), adapter
             del self._brought[name]
             self._steps.clear()
 
@@ -121,7 +121,7 @@ class Adapters:
         such adapter.
         """
         del self._network
-        self._loaded, self._deck, self._steps, self._brought = {}, Deck(), {}, {}
+        self._loaded, self._stacks, self._steps, self._brought = {}, AdapterStacks(), {}, {}
 
     def _rows(self, asked: Sequence[Asked]) -> RowAdapters | None:
         if not any(asked):
@@ -131,7 +131,7 @@ class Adapters:
         if known is None:
             if len(self._steps) >= KNOWN_STEPS:
                 del self._steps[next(iter(self._steps))]
-            known = self._steps[key] = RowAdapters(self._deck, [self._members(its) for its in key])
+            known = self._steps[key] = RowAdapters(self._stacks, [self._members(its) for its in key])
         return known
 
     def _members(self, asked: Asked) -> Members:

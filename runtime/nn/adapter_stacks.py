@@ -34,7 +34,7 @@ class Stack:
     """Has any part a whole weight, or rows of one? Those are not stacked."""
 
     places: tuple[int, ...]
-    """Of each adapter of the deck: which one it is here; -1: it adds nothing here."""
+    """Of each adapter in memory: which one it is here; -1: it adds nothing here."""
     made: dict[Any, Any] = field(default_factory=dict[Any, Any])
     """What a column keeps of this."""
 
@@ -43,7 +43,7 @@ class Stack:
         return tuple(self.parts)
 
 
-class Deck:
+class AdapterStacks:
     """Finds a module's stack."""
 
     def __init__(self, adapters: Iterable[Adapter] = ()) -> None:
@@ -55,9 +55,9 @@ class Deck:
         """head: as the head that a table is."""
         return self._stacks.get((id(module), head))
 
-    def having(self, adapter: Adapter) -> "Deck":
+    def having(self, adapter: Adapter) -> "AdapterStacks":
         """With one more."""
-        return self if adapter in self.adapters else Deck((*self.adapters, adapter))
+        return self if adapter in self.adapters else AdapterStacks((*self.adapters, adapter))
 
 
 def _stack(key: Key, adapters: Sequence[Adapter]) -> Stack:

@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.nn import ops
-from runtime.nn.adapter_stacks import Deck, Stack
+from runtime.nn.adapter_stacks import AdapterStacks, Stack
 from runtime.nn.adapters import Adapter, Part
 from runtime.records import dataclass
 
@@ -58,33 +58,33 @@ class StackPlace:
 
 
 class RowAdapters:
-    """`runtime.step.Adapters`. rows: of each row the adapters, () for none; all of them are in the deck."""
+    """`runtime.step.Adapters`. rows: of each row the adapters, () for none; all of them are in `stacks`."""
 
-    def __init__(self, deck: Deck, rows: Sequence[Members]) -> None:
-        self._deck, self._rows = deck, tuple(rows)
+    def __init__(self, stacks: AdapterStacks, rows: Sequence[Members]) -> None:
+        self._stacks, self._rows = stacks, tuple(rows)
         self.made: dict[Any, Any] = {}
         self._known: dict[tuple[Adapter, ...], list[StackPlace]] = {}
 
     @property
-    def deck(self) -> Deck:
-        return self._deck
+    def stacks(self) -> AdapterStacks:
+        return self._stacks
 
     @property
     def members(self) -> list[list[tuple[int, float]]]:
-        """Of each row its adapters, as the deck counts them, each with its scale."""
-        places = {adapter: place for place, adapter in enumerate(self._deck.adapters)}
+        """Of each row its adapters, as `stacks` counts them, each with its scale."""
+        places = {adapter: place for place, adapter in enumerate(self._stacks.adapters)}
         return [[(places[adapter], scale) for adapter, scale in row] for row in self._rows]
 
     def linear(self, module: object, x: mx.array, y: mx.array) -> mx.array:
-        stack = self._deck.get(module)
+        stack = self._stacks.get(module)
         return y if stack is None else self._linear(stack, module, x, y)
 
     def head(self, module: object, x: mx.array, y: mx.array) -> mx.array:
-        stack = self._deck.get(module, head=True)
+        stack = self._stacks.get(module, head=True)
         return y if stack is None else self._linear(stack, module, x, y)
 
     def embed(self, module: object, ids: mx.array, y: mx.array) -> mx.array:
-        stack, out = self._deck.get(module), y
+        stack, out = self._stacks.get(module), y
         for place in self._places(stack):
             assert stack is not None
             if stack.down is not None and stack.up is not None:
@@ -98,7 +98,7 @@ class RowAdapters:
         return self._replaced(stack, ids, y, out, _looked_up)
 
     def gather(self, module: object, x: mx.array, chosen: mx.array, y: mx.array) -> mx.array:
-        stack, out = self._deck.get(module), y
+        stack, out = self._stacks.get(module), y
         for place in self._places(stack):
             assert stack is not None
             assert stack.down is not None
@@ -117,7 +117,7 @@ class RowAdapters:
         return out
 
     def by_heads(self, module: object, x: mx.array, y: mx.array) -> mx.array:
-        stack, out = self._deck.get(module), y
+        stack, out = self._stacks.get(module), y
         for place in self._places(stack):
             assert stack is not None
             if stack.down is not None and stack.up is not None:
@@ -128,7 +128,7 @@ class RowAdapters:
         return out
 
     def by_heads_back(self, module: Any, x: mx.array, y: mx.array) -> mx.array:
-        stack, out = self._deck.get(module), y
+        stack, out = self._stacks.get(module), y
         for place in self._places(stack):
             assert stack is not None
             if stack.down is not None and stack.up is not None:
@@ -141,7 +141,7 @@ class RowAdapters:
         return out
 
     def mixed(self, module: Mapping[str, object]) -> bool:
-        places = [place for child in module.values() for place in self._places(self._deck.get(child))]
+        places = [place for child in module.values() for place in self._places(self._stacks.get(child))]
         return any(place.alike is None for place in places)
 
     def _linear(self, stack: Stack, module: Any, x: mx.array, y: mx.array) -> mx.array:

@@ -18,7 +18,7 @@ from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
 from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
-from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapter_stacks import AdapterStacks
 from runtime.nn.row_adapters import RowAdapters
 from runtime.ranks.decision import Action, Decision, Forward, Members, keys_from_json
 from runtime.ranks.group import Group
@@ -53,7 +53,7 @@ class Follower:
         self._pages: Sharing[int] | KeptPrompts | None = None
         self._given: list[Hashable] | None = None
         self._keys: dict[int, list[Hashable]] = {}
-        self._deck = Deck(share.adapters.values())
+        self._stacks = AdapterStacks(share.adapters.values())
         self._known: dict[Members, RowAdapters] = {}
 
     def run(self) -> None:
@@ -126,9 +126,9 @@ class Follower:
         if known is None:
             if len(self._known) >= _KNOWN:
                 del self._known[next(iter(self._known))]
-            deck = self._deck.adapters
-            rows = [tuple((deck[place], scale) for place, scale in row) for row in members]
-            known = self._known[members] = RowAdapters(self._deck, rows)
+            adapters = self._stacks.adapters
+            rows = [tuple((adapters[place], scale) for place, scale in row) for row in members]
+            known = self._known[members] = RowAdapters(self._stacks, rows)
         return known
 
     def _do(self, action: Action) -> None:

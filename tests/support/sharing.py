@@ -22,7 +22,7 @@ from runtime.device import device
 from runtime.load_plan import device_for_cutting
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
-from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapter_stacks import AdapterStacks
 from runtime.nn.adapters import Adapter, kind_of, logical_shape
 from runtime.nn.low_rank import HEAD, LowRanks, Rows
 from runtime.nn.rope_spec import long_after
@@ -63,7 +63,7 @@ def read(
     long = None if border is None else (len(ids) > border,) * rows
     memory = build_memory(model.described.layout, rows=rows, dtype=model.dtype)
     named = [tuple((model.adapters[name], scale) for name, scale in row) for row in members]
-    adapters = RowAdapters(Deck(model.adapters.values()), named) if any(members) else None
+    adapters = RowAdapters(AdapterStacks(model.adapters.values()), named) if any(members) else None
     found: list[np.ndarray] = []
     for start in range(0, len(ids), chunk):
         part = [*ids[start : start + chunk], ids[0]]

@@ -1,4 +1,4 @@
-"""Sublayers of what is appended to the stream, by the kernels. deck: as in `sublayers`."""
+"""Sublayers of what is appended to the stream, by the kernels. stacks: as in `sublayers`."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def update_appended_of(kernels: Any, part: Any) -> Any:
     return None if part is None else kernels.update_appended(part)
 
 
-def read_appended_of(kernels: Any, by: ReadAppended, part: Any, deck: Any = None) -> Any:
+def read_appended_of(kernels: Any, by: ReadAppended, part: Any, stacks: Any = None) -> Any:
     """part: the kernels' view of what reads it; None where they have none."""
-    close = adapted_matrix_of(kernels, by.close, deck)
+    close = adapted_matrix_of(kernels, by.close, stacks)
     return None if part is None or close is None else kernels.read_appended(close, part)

@@ -30,15 +30,15 @@ def by_heads(kernels: Any, otherwise: ByHeads) -> ByHeads:
     return by_heads
 
 
-def latent_attention_of(kernels: Any, kept: LaneTraits, by: LatentAttentionParts, deck: Any = None) -> Any:
+def latent_attention_of(kernels: Any, kept: LaneTraits, by: LatentAttentionParts, stacks: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to latents in such a memory; None where they have none."""
-    stacks = by.to_latents, by.to_values
-    if len(kept.codecs) != 1 or (deck is not None and any(deck.get(stack) for stack in stacks)):
+    heads = by.to_latents, by.to_values
+    if len(kept.codecs) != 1 or (stacks is not None and any(stacks.get(stack) for stack in heads)):
         return None
     norms = norms_of(kernels, (by.norm, by.low_norm, by.key_norm, by.after))
-    matrices = [adapted_matrix_of(kernels, module, deck) for module in (*by.opening, by.close)]
-    widen = None if by.widen is None else adapted_matrix_of(kernels, by.widen, deck)
-    of_heads = [matrix_of(kernels, stack) for stack in stacks]
+    matrices = [adapted_matrix_of(kernels, module, stacks) for module in (*by.opening, by.close)]
+    widen = None if by.widen is None else adapted_matrix_of(kernels, by.widen, stacks)
+    of_heads = [matrix_of(kernels, stack) for stack in heads]
     if None in (norms, *matrices, *of_heads) or (widen is None) != (by.widen is None):
         return None
     attend = form_of(kernels, kept, by.heads.count, by.heads.scale, value_size=of_heads[1].width)

@@ -209,7 +209,7 @@ def _through(
     opened = opened_of(run, step, caches, given)
     if not opened:
         return None
-    chains = chains_of(kernels, run, opened, None if step.adapters is None else step.adapters.deck)
+    chains = chains_of(kernels, run, opened, None if step.adapters is None else step.adapters.stacks)
     if chains is None:
         return None
     members = members_of(kernels, step.adapters)
@@ -292,25 +292,25 @@ def close(
             its.cache(caches).folded(step, scan, by.scanned(products) if products else None, own)
 
 
-def chains_of(kernels: Any, run: Run, opened: Sequence[Any], deck: Any = None) -> list[Any] | None:
+def chains_of(kernels: Any, run: Run, opened: Sequence[Any], stacks: Any = None) -> list[Any] | None:
     """The run over these memories, as one node or two; None where kernels have no view of some part, or
-    nothing here remembers. deck: of adapters that rows may have; None where none has one.
+    nothing here remembers. stacks: of adapters that rows may have; None where none has one.
     """
     kept = [one.kept for one in opened]
     made = next((one.made for one in kept if one is not None), None)
     if made is None:  # what is made for each memory has no place to be kept
         return None
-    key = "run", run.first, run.apart, deck is None
+    key = "run", run.first, run.apart, stacks is None
     found = made.get(key)
-    if found is None or found[0] is not run or found[1] != kept or found[2] is not deck:
-        found = made[key] = run, kept, deck, _chains(kernels, run, kept, deck)
+    if found is None or found[0] is not run or found[1] != kept or found[2] is not stacks:
+        found = made[key] = run, kept, stacks, _chains(kernels, run, kept, stacks)
     return found[3]
 
 
-def _chains(kernels: Any, run: Run, memory: list[Any], deck: Any) -> list[Any] | None:
+def _chains(kernels: Any, run: Run, memory: list[Any], stacks: Any) -> list[Any] | None:
     kept, parts = iter(memory), []
     for layer in run.layers:
-        parts += [_view_of(kernels, one, kept, deck) for one in layer]
+        parts += [_view_of(kernels, one, kept, stacks) for one in layer]
     if None in parts:
         return None
     if not run.apart or not run.behind or run.behind == len(parts):
@@ -320,39 +320,39 @@ def _chains(kernels: Any, run: Run, memory: list[Any], deck: Any) -> list[Any] |
     return [kernels.Chain(parts[: -run.behind]), kernels.Chain(parts[-run.behind :])]
 
 
-def _view_of(kernels: Any, sublayer: Sublayer, kept: Iterator[Any], deck: Any) -> Any:
+def _view_of(kernels: Any, sublayer: Sublayer, kept: Iterator[Any], stacks: Any) -> Any:
     """kept: of the memories of those that remember, in order."""
     match sublayer:
         case AttentionParts():
-            return attention_of(kernels, next(kept), sublayer, deck)
+            return attention_of(kernels, next(kept), sublayer, stacks)
         case LatentAttentionParts():
-            return latent_attention_of(kernels, next(kept), sublayer, deck)
+            return latent_attention_of(kernels, next(kept), sublayer, stacks)
         case RecurrentParts():
             next(kept)
-            return recurrence_of(kernels, sublayer, deck)
+            return recurrence_of(kernels, sublayer, stacks)
         case FeedForwardParts():
-            return feed_forward_of(kernels, sublayer, deck)
+            return feed_forward_of(kernels, sublayer, stacks)
         case MixtureParts():
-            return mixture_of(kernels, sublayer, deck)
+            return mixture_of(kernels, sublayer, stacks)
         case PerLayerGate():
             next(kept)
-            return per_layer_gate_of(kernels, sublayer, deck)
+            return per_layer_gate_of(kernels, sublayer, stacks)
         case Multiply():
             return multiply_of(kernels, sublayer)
         case AppendInput():
             next(kept)
             return append_input_of(kernels, sublayer)
         case UpdateAppended():
-            return update_appended_of(kernels, _view_of(kernels, sublayer.by, kept, deck))
+            return update_appended_of(kernels, _view_of(kernels, sublayer.by, kept, stacks))
         case ReadAppended():
-            return read_appended_of(kernels, sublayer, _view_of(kernels, sublayer.by, kept, deck), deck)
+            return read_appended_of(kernels, sublayer, _view_of(kernels, sublayer.by, kept, stacks), stacks)
         case AltUpPredict():
-            return predict_of(kernels, sublayer, deck)
+            return predict_of(kernels, sublayer, stacks)
         case AltUpCorrect():
-            return correct_of(kernels, sublayer, deck)
+            return correct_of(kernels, sublayer, stacks)
         case LaurelParts():
-            return laurel_of(kernels, sublayer, deck)
+            return laurel_of(kernels, sublayer, stacks)
         case AltUpActive():
-            return active_of(kernels, _view_of(kernels, sublayer.by, kept, deck), sublayer.streams)
+            return active_of(kernels, _view_of(kernels, sublayer.by, kept, stacks), sublayer.streams)
         case AltUpJoin():
-            return join_of(kernels, _view_of(kernels, sublayer.by, kept, deck), sublayer.streams)
+            return join_of(kernels, _view_of(kernels, sublayer.by, kept, stacks), sublayer.streams)

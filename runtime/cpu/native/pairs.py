@@ -31,14 +31,14 @@ def adding(kernels: Any, otherwise: AddPairs) -> AddPairs:
     return add_pairs
 
 
-def adapted_matrix_of(kernels: Any, module: Any, deck: Any) -> Any:
-    """The kernels' view of a module's weights with what the deck's adapters add behind it; None where they
-    have none. deck None: of the weights alone.
+def adapted_matrix_of(kernels: Any, module: Any, stacks: Any) -> Any:
+    """The kernels' view of a module's weights with what the stacks's adapters add behind it; None where they
+    have none. stacks None: of the weights alone.
     """
     matrix = matrix_of(kernels, module)
-    if deck is None or matrix is None:
+    if stacks is None or matrix is None:
         return matrix
-    stack = deck.get(module)
+    stack = stacks.get(module)
     if stack is None:
         return matrix
     pairs = None if stack.replaces else _pairs_of(kernels, stack, module)

@@ -21,11 +21,11 @@ from runtime.cpu.native.sublayers import joined_to_stream, norms_of
 from runtime.parts.recurrent import RecurrentParts
 
 
-def recurrence_of(kernels: Any, by: RecurrentParts, deck: Any = None) -> Any:
-    """The kernels' view of a sublayer that folds; None where they have none. deck: as in `sublayers`."""
+def recurrence_of(kernels: Any, by: RecurrentParts, stacks: Any = None) -> Any:
+    """The kernels' view of a sublayer that folds; None where they have none. stacks: as in `sublayers`."""
     norms = norms_of(kernels, (by.norm, by.after), by.norm_scale)
-    matrices = [adapted_matrix_of(kernels, module, deck) for module in (*by.opening, by.close)]
-    widen = [None if module is None else adapted_matrix_of(kernels, module, deck) for module in by.widen]
+    matrices = [adapted_matrix_of(kernels, module, stacks) for module in (*by.opening, by.close)]
+    widen = [None if module is None else adapted_matrix_of(kernels, module, stacks) for module in by.widen]
     if any(one is None and module is not None for one, module in zip(widen, by.widen, strict=True)):
         return None
     if norms is None or None in matrices or by.conv.weight.shape[1] > MOST_TAPS:
@@ -36,7 +36,7 @@ def recurrence_of(kernels: Any, by: RecurrentParts, deck: Any = None) -> Any:
     filters = kept_of(by.conv, filters_of, by.conv.weight, by.conv.get("bias"))
     if by.kind == "conv":
         return joined_to_stream(by, kernels.short_conv(norms[0], opening[0], *filters, close, norms[1]))
-    rule, gated = _rule(kernels, by, deck), by.gated_norm
+    rule, gated = _rule(kernels, by, stacks), by.gated_norm
     if rule is None or (gated is not None and gated.groups > 1 and gated.weight.size < _answers(by)):
         return None  # heads share a weight of several groups
     opened = norms[0], opening, by.scales, *filters
@@ -44,10 +44,10 @@ def recurrence_of(kernels: Any, by: RecurrentParts, deck: Any = None) -> Any:
     return joined_to_stream(by, part)
 
 
-def _rule(kernels: Any, by: RecurrentParts, deck: Any) -> Any:
+def _rule(kernels: Any, by: RecurrentParts, stacks: Any) -> Any:
     module, sizes = by.rule, by.sizes
     if by.kind == "selective":
-        return _selective(kernels, by, deck)
+        return _selective(kernels, by, stacks)
     if by.kind == "rg_lru":
         rates, *gates = gates_of(module)
         return kernels.LruRule(*gates, rates)
@@ -62,10 +62,10 @@ def _rule(kernels: Any, by: RecurrentParts, deck: Any) -> Any:
     return kernels.DeltaRule(rates, bias, *parts)
 
 
-def _selective(kernels: Any, by: RecurrentParts, deck: Any) -> Any:
+def _selective(kernels: Any, by: RecurrentParts, stacks: Any) -> Any:
     module, makes = by.rule, by.sizes
     norms = norms_of(kernels, makes.norms)
-    opening, widen = (adapted_matrix_of(kernels, one, deck) for one in (makes.open, makes.widen))
+    opening, widen = (adapted_matrix_of(kernels, one, stacks) for one in (makes.open, makes.widen))
     if norms is None or opening is None or widen is None or module.A_log.shape[1] > MOST_STATES:
         return None
     rates, skip = kept_of(module, rates_by_state, module.A_log, module.D)

@@ -3,8 +3,8 @@
 For float32 activations, matrices that `products` has a kernel for and norms with float32 weights. What the
 weights say is checked once and kept beside a module, or beside the memory that is attended to (`watched`).
 
-deck: the adapters that rows may have, so that their pairs go along with matrices (`pairs.adapted_matrix_of`);
-or None.
+stacks: the adapters that rows may have (`runtime.nn.adapter_stacks`), so that their pairs go along with
+matrices (`pairs.adapted_matrix_of`); or None.
 """
 
 from collections.abc import Callable, Sequence
@@ -97,13 +97,14 @@ def _closing(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def low_of(
-    kernels: Any, low: Sequence[tuple[Any, Any] | None], deck: Any
+    kernels: Any, low: Sequence[tuple[Any, Any] | None], stacks: Any
 ) -> list[tuple[Any, ...] | None] | None:
     """The kernels' view of what is added to products; None where they have none of some of it."""
     found = [
-        None if one is None else tuple(adapted_matrix_of(kernels, each, deck) for each in one) for one in low
+        None if pair is None else tuple(adapted_matrix_of(kernels, one, stacks) for one in pair)
+        for pair in low
     ]
-    return None if any(one is not None and None in one for one in found) else found
+    return None if any(pair is not None and None in pair for pair in found) else found
 
 
 def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,9 +120,9 @@ def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., 
     return feed_forward
 
 
-def feed_forward_of(kernels: Any, by: FeedForwardParts, deck: Any = None) -> Any:
+def feed_forward_of(kernels: Any, by: FeedForwardParts, stacks: Any = None) -> Any:
     """The kernels' view of a sublayer that feeds forward; None where they have none."""
-    norms, inner = norms_of(kernels, (by.norm, by.after)), _inner(kernels, by, deck)
+    norms, inner = norms_of(kernels, (by.norm, by.after)), _inner(kernels, by, stacks)
     if norms is None or inner is None:
         return None
     return joined_to_stream(by, kernels.feed_forward(norms[0], inner, norms[1]))
@@ -137,10 +138,10 @@ def joined_to_stream(
     return part
 
 
-def _inner(kernels: Any, by: FeedForwardParts, deck: Any) -> Any:
+def _inner(kernels: Any, by: FeedForwardParts, stacks: Any) -> Any:
     """But for the norms."""
-    matrices = [adapted_matrix_of(kernels, module, deck) for module in (*by.opening, by.down)]
-    low = low_of(kernels, by.low, deck)
+    matrices = [adapted_matrix_of(kernels, module, stacks) for module in (*by.opening, by.down)]
+    low = low_of(kernels, by.low, stacks)
     if None in matrices or low is None:
         return None
     bend = None if by.bends is None else bend_of(kernels, by.bends)
@@ -151,16 +152,16 @@ def _inner(kernels: Any, by: FeedForwardParts, deck: Any) -> Any:
     return kernels.Feeding(opening, by.halves, act, down, by.gate_scale, bend, by.cut, low)
 
 
-def mixture_of(kernels: Any, by: MixtureParts, deck: Any = None) -> Any:
+def mixture_of(kernels: Any, by: MixtureParts, stacks: Any = None) -> Any:
     """The kernels' view of a sublayer that asks experts; None where they have none."""
     norms = norms_of(kernels, (by.norm, by.after, by.answered, *_norms_of_shared(by)))
-    if deck is not None and any(deck.get(stack) for stack in (*by.experts.opening, by.experts.down)):
+    if stacks is not None and any(stacks.get(stack) for stack in (*by.experts.opening, by.experts.down)):
         return None
-    router, experts = adapted_matrix_of(kernels, by.router, deck), block_of(kernels, by.experts)
+    router, experts = adapted_matrix_of(kernels, by.router, stacks), block_of(kernels, by.experts)
     if norms is None or router is None or experts is None or by.routing.each > MOST_ASKED:
         return None
-    shared = None if by.shared is None else _inner(kernels, by.shared, deck)
-    gate = None if by.gate is None else adapted_matrix_of(kernels, by.gate, deck)
+    shared = None if by.shared is None else _inner(kernels, by.shared, stacks)
+    gate = None if by.gate is None else adapted_matrix_of(kernels, by.gate, stacks)
     if (shared is None) != (by.shared is None) or (gate is None) != (by.gate is None):
         return None
     reading = None
@@ -200,21 +201,21 @@ def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any
     return attention
 
 
-def attention_of(kernels: Any, kept: LaneTraits, by: AttentionParts, deck: Any = None) -> Any:
+def attention_of(kernels: Any, kept: LaneTraits, by: AttentionParts, stacks: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to such a memory; None where they have none."""
     heads = by.heads
     attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, rope=heads.rope)
     norms = norms_of(kernels, (by.norm, by.after), by.norm_scale)
     of_heads = norms_of(kernels, (*(by.head_norms or (None, None)), by.value_norm))
-    matrices = [adapted_matrix_of(kernels, module, deck) for module in (*by.opening, by.close)]
+    matrices = [adapted_matrix_of(kernels, module, stacks) for module in (*by.opening, by.close)]
     if by.sinks is not None and by.sinks.dtype != mx.float32:
         return None
-    low = low_of(kernels, by.low, deck)
+    low = low_of(kernels, by.low, stacks)
     if None in (attend, norms, of_heads, low) or None in matrices or len(kept.codecs) == 1:
         return None
     assert norms is not None
     assert of_heads is not None
-    gate = None if by.gate is None else adapted_matrix_of(kernels, by.gate.by, deck)
+    gate = None if by.gate is None else adapted_matrix_of(kernels, by.gate.by, stacks)
     if by.gate is not None and gate is None:
         return None
     *opening, close = matrices
@@ -228,10 +229,10 @@ def attention_of(kernels: Any, kept: LaneTraits, by: AttentionParts, deck: Any =
     return joined_to_stream(by, part)
 
 
-def per_layer_gate_of(kernels: Any, by: PerLayerGate, deck: Any = None) -> Any:
+def per_layer_gate_of(kernels: Any, by: PerLayerGate, stacks: Any = None) -> Any:
     """The kernels' view of a sublayer that is gated by what a step brings; None where they have none."""
     norms = norms_of(kernels, (by.after,))
-    opening, close = adapted_matrix_of(kernels, by.open, deck), adapted_matrix_of(kernels, by.close, deck)
+    opening, close = adapted_matrix_of(kernels, by.open, stacks), adapted_matrix_of(kernels, by.close, stacks)
     if norms is None or opening is None or close is None:
         return None
     return kernels.per_layer_gate(opening, KINDS[by.activation], by.place, close, norms[0])

@@ -18,7 +18,7 @@ from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
 from runtime.nn import fused as gpu
 from runtime.nn import ops
-from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapter_stacks import AdapterStacks
 from runtime.nn.adapters import Adapter, kind_of
 from runtime.nn.fused_pairs import floats, fused
 from runtime.nn.low_rank import HEAD, LowRank, LowRanks, Rows
@@ -97,7 +97,8 @@ def check(family: str, folder: Path, *, packed: bool, dora: bool) -> None:
         _unpack_into(plain.network, shared.network)
     pairs = [pairs_of(shared.network, seed, dora) for seed in (1, 2)]
     one, two = (Adapter(shared.network, LowRanks(its)) for its in pairs)
-    mine = RowAdapters(Deck([one, two]), [((one, 1.0),), (), ((two, 1.0),), ((two, 0.5), (one, -0.3))])
+    each = [((one, 1.0),), (), ((two, 1.0),), ((two, 0.5), (one, -0.3))]
+    mine = RowAdapters(AdapterStacks([one, two]), each)
     got, base = logits(shared, rows, mine), logits(shared, rows, None)
     for row, sets in enumerate(
         [[(pairs[0], 1.0)], [], [(pairs[1], 1.0)], [(pairs[1], 0.5), (pairs[0], -0.3)]]
@@ -144,7 +145,7 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 def on(model: LoadedModel, brought: LowRanks, hidden: mx.array) -> tuple[mx.array, mx.array]:
     """Logits of hidden states [2, L, D] whose first row has the adapter at half its scale, and of none."""
     adapter = Adapter(model.network, brought)
-    adapters = RowAdapters(Deck([adapter]), [((adapter, 0.5),), ()])
+    adapters = RowAdapters(AdapterStacks([adapter]), [((adapter, 0.5),), ()])
     step = Step((0, 0), (hidden.shape[1],) * 2, adapters=adapters)
     return model.network.logits(hidden, step), model.network.logits(hidden)
 
@@ -176,7 +177,7 @@ def test_whole_weights_and_rows_stand_in_the_place_of_the_bases(tied: LoadedMode
         ),
     ):
         adapter = Adapter(network, brought)
-        adapters = RowAdapters(Deck([adapter]), [((adapter, 1.0),), ()])
+        adapters = RowAdapters(AdapterStacks([adapter]), [((adapter, 1.0),), ()])
         step = Step((0, 0), (3, 3), inputs=Inputs(ids), adapters=adapters)
         got, base = network.embed(ids, step), network.embed(ids)
         scale = (base / table[ids])[0, 0, 0]
@@ -190,7 +191,7 @@ def test_whole_weights_and_rows_stand_in_the_place_of_the_bases(tied: LoadedMode
         if brought.rows:
             weight[rows.ids] = rows.values
         adapter = Adapter(network, brought)
-        adapters = RowAdapters(Deck([adapter]), [((adapter, 1.0),), ()])
+        adapters = RowAdapters(AdapterStacks([adapter]), [((adapter, 1.0),), ()])
         got = network.logits(hidden, Step((0, 0), (2, 2), adapters=adapters))
         cap = tied.described.config.logit_softcap
         np.testing.assert_allclose(
@@ -228,13 +229,13 @@ def test_what_does_not_fit_is_refused_by_name(brought: LowRanks, said: str, tied
 def test_a_row_has_the_same_bits_in_any_company(family: str, tmp_path: Path) -> None:
     model = Reference(family).load(tmp_path)
     adapters = [Adapter(model.network, LowRanks(pairs_of(model.network, seed, seed == 2))) for seed in (1, 2)]
-    deck, (one, two) = Deck(adapters), adapters
+    stacks, (one, two) = AdapterStacks(adapters), adapters
     ids = Reference(family).answers["ids"].tolist()[:4]
     sets = [((one, 1.0),), (), ((two, 0.5), (one, 1.0)), ((two, 1.0),)]
     for its in sets:
-        alone = logits(model, [ids] * 4, RowAdapters(deck, [its] * 4) if its else None)[0]
+        alone = logits(model, [ids] * 4, RowAdapters(stacks, [its] * 4) if its else None)[0]
         company = [its, sets[2], (), sets[0]]
-        np.testing.assert_array_equal(logits(model, [ids] * 4, RowAdapters(deck, company))[0], alone)
+        np.testing.assert_array_equal(logits(model, [ids] * 4, RowAdapters(stacks, company))[0], alone)
 
 
 @pytest.mark.skipif(native.kernels is None, reason=f"there are no kernels: {native.status.reason}")
@@ -260,11 +261,11 @@ def test_whole_weights_in_memory_change_no_bit_of_other_rows(family: str, tmp_pa
     alone = []
     for one in brought:
         its = Adapter(network, one)
-        alone.append(logits(model, [ids] * 4, RowAdapters(Deck([its]), [((its, 1.0),)] * 4))[0])
+        alone.append(logits(model, [ids] * 4, RowAdapters(AdapterStacks([its]), [((its, 1.0),)] * 4))[0])
     adapters = [Adapter(network, one) for one in brought]
     sets = [((one, 1.0),) for one in adapters]
     for cut in (ids, ids[:3], ids[:2]):
-        got = logits(model, [cut] * 4, RowAdapters(Deck(adapters), [*sets, ()]))
+        got = logits(model, [cut] * 4, RowAdapters(AdapterStacks(adapters), [*sets, ()]))
         for answer, wanted in zip(got, alone, strict=False):
             np.testing.assert_array_equal(answer, wanted[: len(cut)])
 
@@ -275,15 +276,15 @@ def test_pairs_are_picked_without_a_gathered_product_on_cuda(
 ) -> None:
     model = Reference(family).load(tmp_path)
     adapters = [Adapter(model.network, LowRanks(pairs_of(model.network, seed, seed == 2))) for seed in (1, 2)]
-    deck, ids = Deck(adapters), Reference(family).answers["ids"].tolist()[:4]
+    stacks, ids = AdapterStacks(adapters), Reference(family).answers["ids"].tolist()[:4]
     rows = [((adapters[0], 1.0),), ((adapters[1], 0.5),)]
     with ops.using("gpu"):
         for its in (rows, rows[:1] * 2):
-            wanted = logits(model, [ids] * 2, RowAdapters(deck, its))
+            wanted = logits(model, [ids] * 2, RowAdapters(stacks, its))
             with monkeypatch.context() as there:
                 there.setattr(gpu, "CUDA", True)
                 there.setattr(mx, "gather_mm", _no_gathering if family == "llama" else mx.gather_mm)
-                got = logits(model, [ids] * 2, RowAdapters(deck, its))
+                got = logits(model, [ids] * 2, RowAdapters(stacks, its))
             np.testing.assert_allclose(got, wanted, atol=1e-4)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from runtime.nn import ops
-from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapter_stacks import AdapterStacks
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRanks
 from runtime.nn.operations import Name
@@ -34,7 +34,7 @@ def test_a_row_beside_a_broken_adapter(name: str, column: Name, dora: bool, tmp_
         good, bad = (Adapter(model.network, LowRanks(its)) for its in (pairs, broken))
 
         def read(beside: tuple[tuple[Adapter, float], ...]) -> list[np.ndarray]:
-            rows = RowAdapters(Deck([bad, good]), [beside, (), ((good, 0.5),)])
+            rows = RowAdapters(AdapterStacks([bad, good]), [beside, (), ((good, 0.5),)])
             batch = Batch(model, [IDS] * 3, lambda _: rows)
             for count in (3, 1, 1):
                 batch.feed([count] * 3)

@@ -13,7 +13,7 @@ from modelkit.store.store import Store
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
-from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapter_stacks import AdapterStacks
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRanks
 from runtime.nn.row_adapters import RowAdapters
@@ -30,7 +30,7 @@ def logits(model: LoadedModel, ids: np.ndarray, brought: LowRanks) -> np.ndarray
     memory = build_memory(model.described.layout, dtype=model.dtype)
     memory.resize(1)
     inputs = Inputs(mx.array(ids[None].astype(np.int32)))
-    rows = RowAdapters(Deck([adapter]), [((adapter, 1.0),)])
+    rows = RowAdapters(AdapterStacks([adapter]), [((adapter, 1.0),)])
     step = Step((0,), (len(ids),), inputs=inputs, adapters=rows)
     memory.prepare(step)
     hidden = model.network(step, memory)

@@ -17,7 +17,7 @@ from runtime.cache.attention import KVCache
 from runtime.cache.layout import Full
 from runtime.cpu.native.pairs import in_strips
 from runtime.nn import ops
-from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapter_stacks import AdapterStacks
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRank, LowRanks
 from runtime.nn.row_adapters import Members, RowAdapters
@@ -125,8 +125,8 @@ def test_a_row_is_the_same_bits_alone_in_company_and_for_any_cut(width: int, ran
 def test_a_product_with_pairs_has_the_bits_of_both_one_behind_the_other(rows: int) -> None:
     """Few rows and many go other ways, and so do gates and what is added to something else."""
     layer = packed(KINDS[0](), 3)
-    deck = Deck([an_adapter([layer], seed) for seed in (1, 2)])
-    adapters = RowAdapters(deck, [((deck.adapters[1], 0.5), (deck.adapters[0], 2.0))])
+    stacks = AdapterStacks([an_adapter([layer], seed) for seed in (1, 2)])
+    adapters = RowAdapters(stacks, [((stacks.adapters[1], 0.5), (stacks.adapters[0], 2.0))])
     step = Step((0,), (rows,), adapters=adapters)
     x = mx.array(normal(1, rows, 64, seed=6))
     with ops.using("cpu"):
@@ -156,15 +156,15 @@ def test_layers_of_rows_with_adapters_are_one_node(name: str | None, tmp_path: A
     layers = [packed(kind(), 5 * i) for i, kind in enumerate(KINDS)]
     if name is not None:
         layers[1].mlp = packed(MIXTURES[name](), 4)
-    deck = Deck([an_adapter(layers, seed, rank) for seed, rank in ((1, 5), (2, 16), (3, 8))])
-    one, two, three = deck.adapters
+    stacks = AdapterStacks([an_adapter(layers, seed, rank) for seed, rank in ((1, 5), (2, 16), (3, 8))])
+    one, two, three = stacks.adapters
     rows: list[Members] = [((one, 1.0),), (), ((three, -0.5), (two, 1.0)), ((one, 1.0),)]
     given = mx.array(normal(4, 40, 64, seed=3))
     with ops.using("cpu"):
         for through in (one_by_one, CPU.layers):
             caches, at, answers = memory_of_four(layers), 0, []
             for width in (2, 1, 36, 1):
-                step = Step((at,) * 4, (width,) * 4, adapters=RowAdapters(deck, rows))
+                step = Step((at,) * 4, (width,) * 4, adapters=RowAdapters(stacks, rows))
                 answers.append(through(layers, given[:, at : at + width], step, caches))
                 mx.eval(answers)
                 for cache in caches:
@@ -173,7 +173,7 @@ def test_layers_of_rows_with_adapters_are_one_node(name: str | None, tmp_path: A
             if through is one_by_one:
                 wanted = [bits(answer) for answer in answers]
         assert all(np.array_equal(bits(a), b) for a, b in zip(answers, wanted, strict=True))
-        step = Step((0,) * 4, (1,) * 4, adapters=RowAdapters(deck, rows))
+        step = Step((0,) * 4, (1,) * 4, adapters=RowAdapters(stacks, rows))
         lazy = CPU.layers(layers, given[:, :1], step, memory_of_four(layers))
         path = tmp_path / "graph.dot"
         mx.export_to_dot(str(path), lazy)
@@ -192,12 +192,12 @@ def test_zeros_behind_an_adapters_rank_change_nothing(rank: int) -> None:
     first = an_adapter([layer], 1, rank)
     x = mx.array(normal(2, 3, 64, seed=6))
 
-    def answer(deck: Deck) -> np.ndarray:
-        step = Step((0, 0), (3, 3), adapters=RowAdapters(deck, [((first, 1.0),)] * 2))
+    def answer(stacks: AdapterStacks) -> np.ndarray:
+        step = Step((0, 0), (3, 3), adapters=RowAdapters(stacks, [((first, 1.0),)] * 2))
         with ops.using("cpu"):
             return bits(CPU.layers([layer], x, step, memory([layer])))
 
-    alone = Deck([first])
+    alone = AdapterStacks([first])
     before = answer(alone)
     assert np.array_equal(answer(alone.having(an_adapter([layer], 2, 30))), before)
 

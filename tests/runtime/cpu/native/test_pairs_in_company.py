@@ -15,7 +15,7 @@ if native.kernels is None:
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.nn import ops
-from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapter_stacks import AdapterStacks
 from runtime.nn.adapters import Adapter, logical_shape
 from runtime.nn.linear import MATRICES
 from runtime.nn.low_rank import LowRank, LowRanks
@@ -94,7 +94,7 @@ def test_a_row_has_the_same_bits_however_it_is_read() -> None:
     with ops.using("cpu"):
         model = made()
         adapters = [an_adapter(model, rank) for rank in RANKS]
-        deck = Deck(adapters)
+        stacks = AdapterStacks(adapters)
         members: list[Members] = [
             (((adapters[row % 3], 1.0),), ((adapters[row % 3], 0.7), (adapters[(row + 1) % 3], -0.5)), ())[
                 row // 4
@@ -105,7 +105,7 @@ def test_a_row_has_the_same_bits_however_it_is_read() -> None:
         looked_at = (0, 1, 2, 5, 6)
         with computing("plain", 1):
             wanted = {
-                row: at_once(model, rows[row], lambda _, row=row: RowAdapters(deck, [members[row]]))
+                row: at_once(model, rows[row], lambda _, row=row: RowAdapters(stacks, [members[row]]))
                 for row in looked_at
             }
             assert not same(wanted[0], at_once(model, rows[0])), "adapters add something"
@@ -115,14 +115,14 @@ def test_a_row_has_the_same_bits_however_it_is_read() -> None:
                     for row in looked_at:
 
                         def own(_: int, row: int = row) -> RowAdapters:
-                            return RowAdapters(deck, [members[row]])
+                            return RowAdapters(stacks, [members[row]])
 
                         ways = [in_chunks(model, rows[row], own, (33, 64)), at_once(model, rows[row], own)]
                         if column != "plain" and threads == 1:
                             ways.append(one_by_one(model, rows[row], own))
                         assert all(same(way, wanted[row]) for way in ways), (column, threads, row)
                     for widths in ((LENGTH,), (1, 7, 32)):
-                        batch = Batch(model, rows, lambda _: RowAdapters(deck, members))
+                        batch = Batch(model, rows, lambda _: RowAdapters(stacks, members))
                         for width in widths:
                             batch.feed([width] * ROWS)
                         answers = batch.answers()

@@ -18,7 +18,7 @@ from runtime.cpu.composed import Composed
 from runtime.cpu.native import layers as native_layers
 from runtime.loaded import LoadedModel
 from runtime.nn import ops, sublayer
-from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapter_stacks import AdapterStacks
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRanks
 from runtime.nn.row_adapters import RowAdapters
@@ -148,10 +148,10 @@ def test_bits_with_adapters(name: str, tmp_path: Path) -> None:
     with ops.using("cpu"):
         model = Reference(name).load(tmp_path)
         one, two = (Adapter(model.network, LowRanks(pairs_of(model.network, k, dora=k == 2))) for k in (1, 2))
-        deck = Deck([one, two])
+        stacks = AdapterStacks([one, two])
 
         def carried(_: int) -> RowAdapters:
-            return RowAdapters(deck, [((one, 0.8), (two, 1.0)), ((two, 0.5),)])
+            return RowAdapters(stacks, [((one, 0.8), (two, 1.0)), ((two, 0.5),)])
 
         wanted, bare = answers(model, carried, whole=False), answers(model, whole=False)
         got = answers(model, carried, whole=True)
