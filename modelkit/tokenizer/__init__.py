@@ -4,7 +4,7 @@
     read, check, components, vocabulary    tokenizer.json, checked before the library sees it
     special, overrides         what tokenizer_config.json and its companions add
     building, native           the library's tokenizer of a checked file; its failures
-    tokenizer                  text -> ids and back
+    tokenizer, long_texts      text -> ids and back; texts that may be far too long
     stream, decoding, stop     ids -> text piece by piece; stop strings
     compare, fingerprint       do two tokenizers mean the same
     infill                     prompts for the middle of a text

@@ -62,9 +62,9 @@ def load_share(
     adapters: Mapping[str, LowRanks] | None = None,
     sliced: tuple[Headers, Mapping[Slice, Path]] | None = None,
 ) -> LoadedModel:
-    """As `load_model`, what is assigned to this rank. advance: as in `Loading.read`. adapters: the same, in the
-    same order, on all ranks. sliced: for a rank that has not all files, the headers of all that is stored, and
-    where files are of `slices_of`, each with one tensor under its stored name.
+    """As `load_model`, what is assigned to this rank. advance: as in `Loading.read`. adapters: the same, in
+    the same order, on all ranks. sliced: for a rank that has not all files, the headers of all that is
+    stored, and where files are of `slices_of`, each with one tensor under its stored name.
 
     Raises CannotCut besides, where plan, model and group are not of one kind, and WeightMismatch where an
     adapter does not fit.

@@ -4,7 +4,7 @@ Verification needs no room of its own: the target draws its own token at every p
 same position-keyed noise that plain decoding would use, and a draft is accepted while it equals that draw. So
 every emitted token is the target's, whatever was proposed.
 
-    desk         what the engine talks to; `round`: one step of the target with drafts
+    drafting     what the engine talks to; `round`: one step of the target with drafts
     drafter      what every drafter does
     draft_model, head, assistant, block    drafters with a network: a small model, a draft head, Gemma 4's
                                            assistant, block diffusion
