@@ -139,7 +139,7 @@ class KVCache(KVRows):
         if floor <= base:
             return
         if floor < length:
-            self._buffer.write(place, 0, self._buffer.copied(place, floor - base, length - base))
+            self._buffer.move_up(place, floor - base, length - base)
         self._bases[place] = [floor] * len(rows)
 
     def _joined(self, step: Step, parts: Parts) -> View:

@@ -132,9 +132,23 @@ class Buffer:
         """Put parts [B, H, n, ...] at the slots from `slot` on, in place."""
         stop = slot + parts[0].shape[2]
         assert stop <= self.capacity
+        kernels = native.of_processor()
+        if kernels is not None:
+            pairs = zip(self._lanes, parts, strict=True)
+            self._lanes = [kernels.placed(lane, part, rows.start, slot) for lane, part in pairs]
+            return
         place = self._place(rows, slot, stop)
         for lane, part in zip(self._lanes, parts, strict=True):
             lane[place] = part
+
+    def move_up(self, rows: slice, start: int, stop: int) -> None:
+        """What stands in the slots [start, stop) goes to the first ones, in place."""
+        kernels = native.of_processor()
+        if kernels is None:
+            self.write(rows, 0, self.copied(rows, start, stop))
+            return
+        count = rows.stop - rows.start
+        self._lanes = [kernels.moved_up(lane, rows.start, count, start, stop - start) for lane in self._lanes]
 
     def scatter(self, rows: mx.array, slots: mx.array, parts: Parts) -> None:
         """Put parts [B, H, L, ...] at slots [B, L] of rows [B, 1], in place."""

@@ -1,4 +1,5 @@
 #include "attending.h"
+#include "lanes.h"
 
 #include <algorithm>
 #include <cstring>
@@ -14,13 +15,6 @@ mk_kept kept(const Form& form, const Array* parts, int first, mx::Stream stream)
     k.part[i] = const_cast<char*>(x.data<char>()) + first * k.row[i];
   }
   return k;
-}
-
-// The lane in the out array: the same memory, or a copy where somebody else holds it.
-void own(const Array& lane, Array& out, mx::Stream stream) {
-  if (write_into(lane, out)) return;
-  const Array from = dense(lane, stream);
-  dispatch(stream, [from = from.data<char>(), to = out.data<char>(), size = out.nbytes()] { std::memcpy(to, from, size); });
 }
 }  // namespace
 
@@ -161,7 +155,7 @@ void Attending::set(mk_attention& a, const Arrays& in, Arrays& out, mx::Stream s
     for (int i = 0; i < by.parts(); i++) {
       if (later) continue;
       if (beside) allocate(out[written + i]);
-      else own(in[lanes + i], out[written + i], stream);
+      else own_lane(in[lanes + i], out[written + i], stream);
     }
     other = &out[written];
     if (beside) other_first = 0;
