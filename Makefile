@@ -4,8 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BEGUN := $(VENV)/.begun
 KERNELS := $(VENV)/.kernels
 DEMO_HOME := .demo
+# Runs what follows when no other make is at it: two would install into one environment. The lock is the Makefile's.
+ALONE := -c 'import fcntl, os, sys; lock = os.open("Makefile", os.O_RDWR); fcntl.flock(lock, fcntl.LOCK_EX); \
+	os.set_inheritable(lock, True); os.execvp(sys.argv[1], sys.argv[1:])'
 
 .PHONY: demo test kernels columns sanitize soak clients lint types check clean help
 
@@ -20,20 +24,30 @@ help:
 	@echo "make clients  OpenAI's and Anthropic's own client tests (OPENAI_PYTHON, ANTHROPIC_PYTHON: checkouts)"
 	@echo "make clean  remove the environment, the demo store and what was built"
 
-# The environment is rebuilt when pyproject.toml changes; the mark is written only after a whole install.
+ifndef IS_ALONE
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "modelkit needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) $(ALONE) $(MAKE) --no-print-directory IS_ALONE=1 $@
+
+$(KERNELS): $(READY) runtime/cpu/native/building.py $(wildcard runtime/cpu/native/src/*)
+	@$(BIN)/python $(ALONE) $(MAKE) --no-print-directory IS_ALONE=1 $@
+else
+# The environment is rebuilt when pyproject.toml changes. What an installation that was stopped has left may be
+# broken in any way: the next one begins anew.
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV) $(if $(wildcard $(BEGUN)),--clear)
+	@touch $(BEGUN)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cpu,serve]" --group dev
 	@$(BIN)/python -m compileall -q modelkit runtime || true # as pip does for a wheel: a start is half as long
-	@touch $(READY)
+	@touch $(READY) && rm $(BEGUN)
 
 # Kernels are compiled anew when their sources change; without a compiler modelkit computes without them.
 $(KERNELS): $(READY) runtime/cpu/native/building.py $(wildcard runtime/cpu/native/src/*)
 	@$(BIN)/python runtime/cpu/native/building.py || echo "modelkit computes without them; modelkit doctor says why"
 	@touch $(KERNELS)
+endif
 
 kernels: $(KERNELS)
 
