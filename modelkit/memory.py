@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from modelkit.source.inventory import Inventory
 from runtime import device
-from runtime.cache.layout import LayerSpec, keeps_tokens, misfits, sequence_bytes
+from runtime.cache.layout import LayerSpec, keeps_tokens, misfits, sequence_bytes, wide_step_bytes
 from runtime.forecast import Demand, foresee
 from runtime.records import dataclass
 
@@ -47,6 +47,12 @@ class Memory:
     """What most conversations stay below."""
     likely_bytes: int = 0
     """What the layers of model and draft remember of `likely_tokens` tokens."""
+    step_bytes: int = 0
+    """What layers with a window hold beside while a prompt as long as the whole context is read."""
+    likely_step_bytes: int = 0
+    """What they hold beside while one of `likely_tokens` tokens is read."""
+    step_tokens: int = 0
+    """The most tokens of a prompt that one step reads."""
     adapter_bytes: int = 0
     """All adapters, each of which is read when a request first asks for it."""
     rows: int = 1
@@ -55,13 +61,14 @@ class Memory:
     @property
     def needed_bytes(self) -> int:
         """What a usual conversation will take."""
-        return self.weight_bytes + self.draft_bytes + self.adapter_bytes + self.likely_bytes
+        weights = self.weight_bytes + self.draft_bytes + self.adapter_bytes
+        return weights + self.likely_bytes + self.likely_step_bytes
 
     @property
     def wanted_bytes(self) -> int:
         """The most that can be taken: the whole context, and all that may be kept of earlier prompts."""
         weights = self.weight_bytes + self.draft_bytes + self.adapter_bytes
-        return weights + self.cache_bytes + self.draft_cache_bytes + self.prefix_bytes
+        return weights + self.cache_bytes + self.draft_cache_bytes + self.step_bytes + self.prefix_bytes
 
     def sentence(self, size: Callable[[int], str]) -> str:
         """What is likely, then what is possible. size: how a number of bytes is written."""
@@ -100,8 +107,16 @@ class Forecast:
         read = min(tokens, self.draft_context)
         return sequence_bytes(self.draft_layout, read, self.draft_element_bytes)
 
-    def memory(self, tokens: int, prefix_bytes: int, available_bytes: int, rows: int = 1) -> Memory:
-        """For sequences of `tokens` tokens, `rows` at once."""
+    def step_bytes(self, tokens: int, width: int, kv_format: str | None) -> int:
+        """What is held beside layer memory while a prompt is read. The draft reads it after the model."""
+        own = wide_step_bytes(self.layout, tokens, width, self.element_bytes, kv_format)
+        read = min(tokens, self.draft_context)
+        return max(own, wide_step_bytes(self.draft_layout, read, width, self.draft_element_bytes))
+
+    def memory(
+        self, tokens: int, prefix_bytes: int, available_bytes: int, rows: int = 1, width: int = 512
+    ) -> Memory:
+        """For sequences of `tokens` tokens, `rows` at once, of whose prompts a step reads `width` tokens."""
         likely = min(tokens, LIKELY_TOKENS)
         return Memory(
             weight_bytes=self.weight_bytes,
@@ -113,6 +128,9 @@ class Forecast:
             context_tokens=tokens,
             likely_tokens=likely,
             likely_bytes=self.cache_bytes(likely, self.kv_format) + self.draft_cache_bytes(likely),
+            step_bytes=self.step_bytes(tokens, width, self.kv_format),
+            likely_step_bytes=self.step_bytes(likely, width, self.kv_format),
+            step_tokens=width,
             adapter_bytes=self.adapter_bytes,
             rows=rows,
         )
@@ -143,7 +161,7 @@ def shortage(label: str, foreseen: Forecast, tokens: int, memory: Memory) -> str
     parts = [
         ("weights", memory.weight_bytes + memory.draft_bytes),
         ("adapters", memory.adapter_bytes),
-        (f"{tokens:,} tokens of context", memory.cache_bytes + memory.draft_cache_bytes),
+        (f"{tokens:,} tokens of context", memory.cache_bytes + memory.draft_cache_bytes + memory.step_bytes),
         ("cached prompts", memory.prefix_bytes),
     ]
     shares = ", ".join(f"{name} {nbytes:,}" for name, nbytes in parts if nbytes)
@@ -158,7 +176,8 @@ def _ways(foreseen: Forecast, tokens: int, memory: Memory) -> list[str]:
     room = memory.available_bytes - beside
 
     def fits(count: int, kv_format: str | None) -> bool:
-        return foreseen.cache_bytes(count, kv_format) + foreseen.draft_cache_bytes(count) <= room
+        step = foreseen.step_bytes(count, memory.step_tokens, kv_format)
+        return foreseen.cache_bytes(count, kv_format) + foreseen.draft_cache_bytes(count) + step <= room
 
     ways: list[str] = []
     most = _most(tokens, lambda count: fits(count, foreseen.kv_format))

@@ -309,7 +309,7 @@ def _limits(
     kept = keeping(settings, opened.label, opened.digest, left) if described.writes else Keeping(None, None)
     if crew is not None and kept.folder is not None:
         kept = replace(kept, folder=replace(kept.folder, part=crew.part(settings.shards)))
-    memory = foreseen.memory(context, kept.memory_bytes or 0, free, wanted.num_parallel)
+    memory = foreseen.memory(context, kept.memory_bytes or 0, free, wanted.num_parallel, wanted.num_batch)
     short = shortage(opened.label, foreseen, context, memory)
     notes += (*more, *kept.notes, *((short,) if short else ()))
     return _Limits(context, kv_format, kept, memory, short, notes)

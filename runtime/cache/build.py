@@ -10,6 +10,7 @@ from runtime.cache.budget import Budget
 from runtime.cache.claims import Claims
 from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import (
+    SLACK,
     Chunked,
     Encoder,
     Full,
@@ -31,7 +32,7 @@ def build_memory(
     *,
     rows: int = 1,
     dtype: mx.Dtype = mx.float32,
-    slack: int = 16,
+    slack: int = SLACK,
     kept_format: str | None = None,
     grain: int = 256,
     budget: Budget | None = None,

@@ -15,6 +15,8 @@ from runtime.records import dataclass
 
 # Elements of a key or value that share a scale: the first of these that divides its size.
 GROUP_SIZES = (64, 32)
+SLACK = 16
+"""Tokens that a layer can forget again, unless its memory is made for another number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,20 +167,29 @@ def bytes_per_token(spec: LayerSpec, element_bytes: int = 2, kept_format: str | 
             return 0
 
 
+def kept_slots(spec: Full | Rotating | Chunked, slack: int = SLACK) -> int | None:
+    """The most tokens that the layer has room for in a row; None: all. Beyond its span it keeps what is seen
+    again once `slack` tokens are forgotten, and room for some steps before what it keeps moves.
+    """
+    if isinstance(spec, Full):
+        return None
+    return _span(spec) + slack + max(slack, _span(spec) // 8, 1)
+
+
 def bytes_per_sequence(
-    spec: LayerSpec, tokens: int, element_bytes: int = 2, slack: int = 0, kept_format: str | None = None
+    spec: LayerSpec, tokens: int, element_bytes: int = 2, slack: int = SLACK, kept_format: str | None = None
 ) -> int:
-    """What one sequence of `tokens` tokens holds in this layer. Windowed kinds keep `slack` tokens more.
+    """What one sequence of `tokens` tokens holds in this layer. slack: as in `kept_slots`.
 
     Where an encoder reads the prompt: of a prompt of `tokens` tokens, and an answer of as many.
     """
     match spec:
-        case Full() | Encoder(of_prompt=True):
+        case Encoder(of_prompt=True):
             return tokens * bytes_per_token(spec, element_bytes, kept_format)
-        case Rotating():
-            return min(tokens, spec.window + slack) * bytes_per_token(spec, element_bytes, kept_format)
-        case Chunked():
-            return min(tokens, spec.chunk + slack) * bytes_per_token(spec, element_bytes, kept_format)
+        case Full() | Rotating() | Chunked():
+            most = kept_slots(spec, slack)
+            held = tokens if most is None else min(tokens, most)
+            return held * bytes_per_token(spec, element_bytes, kept_format)
         case Pooled():
             return tokens // spec.every * spec.size * element_bytes
         case Recurrent():
@@ -191,11 +202,35 @@ def sequence_bytes(
     layout: Sequence[LayerSpec],
     tokens: int,
     element_bytes: int = 2,
-    slack: int = 0,
+    slack: int = SLACK,
     kept_format: str | None = None,
 ) -> int:
     """All layers together."""
     return sum(bytes_per_sequence(spec, tokens, element_bytes, slack, kept_format) for spec in layout)
+
+
+def wide_step_bytes(
+    layout: Sequence[LayerSpec],
+    tokens: int,
+    width: int,
+    element_bytes: int = 2,
+    kept_format: str | None = None,
+) -> int:
+    """What layers with a window hold beside their memory while a prompt of `tokens` tokens is read, `width`
+    at once: keys and values of the whole step, until the last layer has read it.
+    """
+    return sum(
+        width * bytes_per_token(spec, element_bytes, kept_format)
+        for spec in layout
+        if isinstance(spec, Rotating | Chunked)
+        and tokens > (kept_slots(spec) or 0)
+        and width > max(SLACK, _span(spec) // 8)
+    )
+
+
+def _span(spec: Rotating | Chunked) -> int:
+    """The most tokens that a query sees."""
+    return spec.window if isinstance(spec, Rotating) else spec.chunk
 
 
 def _sizes(spec: LayerSpec) -> list[int]:

@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from runtime.cache.budget import Budget
 from runtime.cache.lanes import StateTraits, StepStates
-from runtime.cache.layout import Recurrent
+from runtime.cache.layout import SLACK, Recurrent
 from runtime.cache.lengths import Lengths, rows_of
 from runtime.cache.pieces import Pieces, States
 from runtime.cache.protocol import Rotate, ScanFunction
@@ -49,7 +49,7 @@ class RecurrentCache(Lengths):
         *,
         rows: int = 1,
         dtype: mx.Dtype = mx.float32,
-        slack: int = 16,
+        slack: int = SLACK,
         budget: Budget | None = None,
     ) -> None:
         none = zero_states(spec, 1, dtype)

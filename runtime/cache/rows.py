@@ -18,7 +18,7 @@ from runtime.cache.budget import Budget
 from runtime.cache.buffer import Buffer
 from runtime.cache.codec import Codec, Parts
 from runtime.cache.lanes import LaneTraits
-from runtime.cache.layout import Chunked, Full, Rotating
+from runtime.cache.layout import SLACK, Chunked, Full, Rotating, kept_slots
 from runtime.cache.lengths import Lengths
 from runtime.cache.protocol import Rotate
 from runtime.cache.shift import base_after
@@ -44,7 +44,7 @@ class KVRows(Lengths):
         *,
         rows: int = 1,
         dtype: mx.Dtype = mx.float32,
-        slack: int = 16,
+        slack: int = SLACK,
         kept_format: str | None = None,
         grain: int = 256,
         budget: Budget | None = None,
@@ -60,9 +60,7 @@ class KVRows(Lengths):
         shown_by = _shown_by() if shown_by is None else shown_by
         self._kept = LaneTraits(spec.kv_heads, tuple(self._codecs), self._reach, shown_by)
         self._slack = slack
-        span = self._reach.window or self._reach.chunk
-        limit = None if span is None else span + slack + max(slack, span // 8, 1)
-        self._limit = limit
+        self._limit = limit = kept_slots(spec, slack)
         self._buffer = self._buffer_class(
             self._codecs, spec.kv_heads, limit=limit, grain=grain, budget=budget or Budget()
         )

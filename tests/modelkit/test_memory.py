@@ -10,7 +10,7 @@ from modelkit.errors import LoadError
 from modelkit.memory import Forecast, Memory, demand_of, forecast, shortage
 from modelkit.source.inventory import read_inventory
 from modelkit.source.tree import read_directory
-from runtime.cache.layout import Full, Recurrent, State
+from runtime.cache.layout import Full, Recurrent, Rotating, State
 from runtime.device import Device, device
 from runtime.models import Described
 from tests.support.tiny import write_model
@@ -67,6 +67,17 @@ def test_drafts_and_earlier_prompts_count() -> None:
 def test_less_for_earlier_prompts_is_proposed_where_that_is_enough() -> None:
     free = 1000 + 4096 * PER_TOKEN + 5000
     assert "cache memory of 5,000 bytes would fit" in str(said(foreseen(), free=free, prefixes=9000))
+
+
+def test_what_windows_hold_beside_while_a_prompt_is_read_counts() -> None:
+    """Half of what this layer takes of 1,024 tokens. A shorter context needs none of it."""
+    sliding = foreseen(layout=(Rotating(2, 64, 512),))
+    memory = sliding.memory(4096, 0, 1000 + 900 * PER_TOKEN // 4)
+    assert memory.step_bytes == memory.likely_step_bytes == 512 * PER_TOKEN // 4
+    assert memory.needed_bytes == memory.wanted_bytes == 1000 + (512 + 16 + 64 + 512) * PER_TOKEN // 4
+    assert "num_ctx 512 or kv_format q8 would fit" in str(shortage("story", sliding, 4096, memory))
+    assert sliding.memory(4096, 0, 0, width=64).step_bytes == 0
+    assert foreseen().memory(4096, 0, 0).step_bytes == 0
 
 
 @pytest.fixture(scope="module")

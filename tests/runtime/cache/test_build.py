@@ -206,7 +206,7 @@ def test_nbytes_stays_near_what_the_layout_predicts() -> None:
     memory = build_memory([FULL, WINDOW, RECURRENT], slack=2, grain=1)
     for _ in range(100):
         write(memory, 1)
-    predicted = sequence_bytes(memory.layout, 100, element_bytes=4, slack=4)
+    predicted = sequence_bytes(memory.layout, 100, element_bytes=4, slack=2)
     assert predicted <= memory.nbytes <= 1.3 * predicted
 
 

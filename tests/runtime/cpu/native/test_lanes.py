@@ -1,13 +1,14 @@
 """Writing into the memory of keys and values where it lies."""
 
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.cache.build import build_memory
-from runtime.cache.layout import Rotating, bytes_per_token
+from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.layout import Rotating, bytes_per_token, sequence_bytes, wide_step_bytes
 from runtime.cache.protocol import by_layout
 from runtime.cpu import native
 from runtime.step import Inputs, Step
@@ -55,25 +56,51 @@ def test_what_has_no_place_is_refused(shape: tuple[int, ...], first: int, slot: 
         kernels.moved_up(mx.array(LANE), 0, 1, 5, 5)
 
 
-def test_layers_whose_window_moves_take_no_memory_twice() -> None:
-    """A copy of each lane would be as much again, in all layers at once, as one step writes them all."""
-    layers = (Rotating(2, 64, 512),) * 8
-    memory = build_memory(layers)
+LAYERS = (Rotating(2, 64, 512),) * 8
+
+
+def reading() -> tuple[LayerMemory, Callable[[int, int], None]]:
+    """Memory of these layers, and what reads so many tokens from a start on, without waiting."""
+    memory = build_memory(LAYERS)
 
     def read(start: int, width: int) -> None:
         step = Step((start,), (width,), inputs=Inputs(mx.zeros((1, width), mx.int32)))
         memory.prepare(step)
         for cache in by_layout(memory):
-            keys = mx.zeros((1, 2, width, 64))
-            cache.append(step, keys, keys)
+            cache.append(step, mx.zeros((1, 2, width, 64)), mx.zeros((1, 2, width, 64)))
         memory.commit(step, step.counts)
 
-    read(0, 512)
+    return memory, read
+
+
+def beside(memory: LayerMemory, read: Callable[[], object]) -> int:
+    """What is held at most beyond what is held before."""
     memory.evaluate()
     held = mx.get_active_memory()
     mx.reset_peak_memory()
-    for start in range(512, 768, 8):
-        read(start, 8)
+    read()
     memory.evaluate()
-    written = 256 * sum(bytes_per_token(layer, 4) for layer in layers)
-    assert mx.get_peak_memory() - held < written + memory.nbytes // 4
+    return mx.get_peak_memory() - held
+
+
+def test_layers_whose_window_moves_take_no_memory_twice() -> None:
+    """A copy of each lane would be as much again, in all layers at once, as one step writes them all."""
+    memory, read = reading()
+    read(0, 512)
+    written = 256 * sum(bytes_per_token(layer, 4) for layer in LAYERS)
+    taken = beside(memory, lambda: [read(start, 8) for start in range(512, 768, 8)])
+    assert taken < written + memory.nbytes // 4
+
+
+def test_what_a_wide_step_holds_beside_is_foreseen() -> None:
+    memory, read = reading()
+    read(0, 512)
+    foreseen = wide_step_bytes(LAYERS, 1024, 512, 4)
+    assert foreseen <= beside(memory, lambda: read(512, 512)) < 2 * foreseen  # zeros are made on the way
+    assert memory.nbytes == sequence_bytes(LAYERS, 1024, 4)
+
+
+def test_steps_that_fit_behind_a_window_hold_nothing_beside() -> None:
+    for tokens, width in ((1024, 64), (592, 512)):
+        assert wide_step_bytes(LAYERS, tokens, width, 4) == 0
+    assert wide_step_bytes(LAYERS, 1024, 65, 4) > 0
