@@ -79,7 +79,7 @@ class Standing:
         self.model: Model | None = None
         self.users = 0
         self.used_s, self.expires_s = now_s, math.inf
-        self.fixed_bytes = self.context_bytes = self.longest_bytes = 0
+        self.fixed_bytes = self.context_bytes = self.step_bytes = self.longest_bytes = 0
         self.prefix_wish_bytes = self.prefix_bytes = self.prefix_asked_bytes = 0
         self.lent_bytes = -1
         """What its conversations were told that they may take."""
@@ -87,13 +87,13 @@ class Standing:
 
     def weigh(self, memory: Memory, limit_bytes: int) -> None:
         """This is what it takes. Of the memory for conversations no more is reserved than there is, if there
-        is room for one.
+        is room for one. One prompt is read at a time.
         """
-        self.memory = memory
+        self.memory, self.step_bytes = memory, memory.likely_step_bytes
         weights = memory.weight_bytes + memory.draft_bytes + memory.adapter_bytes
-        usual = max(limit_bytes - weights, memory.likely_bytes)
+        usual = max(limit_bytes - weights - self.step_bytes, memory.likely_bytes)
         self.context_bytes = min(min(memory.rows, RESERVED_ROWS) * memory.likely_bytes, usual)
-        self.fixed_bytes = weights + self.context_bytes
+        self.fixed_bytes = weights + self.context_bytes + self.step_bytes
         self.longest_bytes = memory.cache_bytes + memory.draft_cache_bytes
         self.prefix_wish_bytes = memory.prefix_bytes
 
@@ -162,7 +162,7 @@ class Standing:
             weight_bytes=memory.weight_bytes if memory else 0,
             draft_bytes=memory.draft_bytes if memory else 0,
             adapter_bytes=memory.adapter_bytes if memory else 0,
-            context_bytes=self.context_bytes,
+            context_bytes=self.context_bytes + self.step_bytes,
             prefix_bytes=activity.prefix_bytes if activity else 0,
             prefix_limit_bytes=self.prefix_bytes,
             context_tokens=memory.context_tokens if memory else 0,

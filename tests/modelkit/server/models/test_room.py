@@ -6,7 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from modelkit.errors import Busy, LoadError
+from modelkit.memory import Memory
 from modelkit.server import serve
+from modelkit.server.models.standing import Standing
+from modelkit.server.models.stored import FoundModel
+from modelkit.server.models.turns import InAll, Turns
 from tests.support.pool import (
     FakePackages,
     names,
@@ -16,6 +20,17 @@ from tests.support.pool import (
     until,
     use,
 )
+
+
+@on_a_loop
+@pytest.mark.parametrize(("limit", "conversations"), [(1000, 80), (70, 25), (20, 10)])
+async def test_what_reading_a_prompt_takes_is_reserved_once(limit: int, conversations: int) -> None:
+    """Beside eight conversations, or as much for them as there is, or one."""
+    standing = Standing(1, FoundModel("a", "sha256:a"), Turns(1, InAll(1)), 60, 0)
+    memory = Memory(40, 0, 10, 0, likely_bytes=10, likely_step_bytes=5, step_bytes=9, rows=8)
+    standing.weigh(memory, limit)
+    assert standing.fixed_bytes == 40 + conversations + 5
+    assert standing.shown(0).size_bytes == standing.fixed_bytes
 
 
 @on_a_loop
