@@ -129,8 +129,10 @@ def compilers() -> tuple[list[str], list[str]]:
     found: list[list[str]] = []
     for variable, names in (("CC", ("cc", "gcc", "clang")), ("CXX", ("c++", "g++", "clang++"))):
         given = os.environ.get(variable, "").split()
+        if given and shutil.which(given[0]) is None:
+            raise CannotBuild(f"{variable} names {given[0]}, which was not found", AGAIN)
         name = given[0] if given else next((name for name in names if shutil.which(name)), None)
-        if name is None or shutil.which(name) is None:
+        if name is None:
             raise CannotBuild(f"no {'C++' if variable == 'CXX' else 'C'} compiler was found", AGAIN)
         found.append(given or [name])
     return found[0], found[1]
