@@ -14,6 +14,7 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import Family
 from runtime.models.headless import headless
 from runtime.models.names import ARCHITECTURES, HEADLESS, KIN, architecture_name, by_both_names, module_name
+from runtime.models.refused import REFUSED
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import PLAIN, Checkpoint
 
@@ -71,8 +72,8 @@ def find_family(raw: Mapping[str, Any]) -> Family:
     """The family that runs this config, or UnsupportedModel naming what the config asked for."""
     _refuse_two_names(raw)
     module = module_name(raw)
-    if module is None:
-        raise _unknown(raw)
+    if module is None or str(raw.get("model_type")) in REFUSED:
+        raise _not_run(raw)
     family = _family_in(module)
     variant = None if family.variant is None else family.variant(raw)
     if variant is not None:
@@ -114,9 +115,12 @@ def _refuse_two_names(raw: Mapping[str, Any]) -> None:
         )
 
 
-def _unknown(raw: Mapping[str, Any]) -> UnsupportedModel:
-    """What is said of a config that no row of the names has."""
+def _not_run(raw: Mapping[str, Any]) -> UnsupportedModel:
+    """What is said of a config that no row of the names has, or that one of REFUSED has."""
     name, kind = architecture_name(raw), raw.get("model_type")
+    reason = REFUSED.get(name) or REFUSED.get(str(kind))
+    if reason is not None:
+        return UnsupportedModel(f"the architecture {shown(name)} is known and not run: {reason}")
     known = [key for key in ARCHITECTURES if key[0].isupper() or name == kind]
     near = ", ".join(get_close_matches(name[:80], known, 3, 0.4)) or ", ".join(known[:3])
     what = "" if kind in (None, name) else f", a model of type {shown(kind)},"

@@ -17,6 +17,7 @@ import numpy as np
 from runtime.models import ARCHITECTURES, architecture_name, describe, find_family
 from runtime.models.multimodal import TEXTS
 from runtime.models.names import module_name
+from runtime.models.refused import REFUSED
 from runtime.trunks.taps import taps_of
 from tests.support.half import Half
 from tests.support.parity import Reference, cut_logits, full_logits
@@ -131,6 +132,10 @@ NAMES = """
 Names of `architectures` and `model_type` in config.json that are run:
 
 {names}
+
+Anything else is refused by name at `create`. For these the refusal says why:
+
+{refused}
 """
 
 
@@ -204,8 +209,16 @@ def page(lines: list[str]) -> str:
         models
         + encoders
         + NOTES.format(texts=", ".join(TEXTS))
-        + NAMES.format(names=by_letter(ARCHITECTURES))
+        + NAMES.format(names=by_letter(ARCHITECTURES), refused=refused())
     )
+
+
+def refused() -> str:
+    """A line for each reason."""
+    kinds: dict[str, list[str]] = {}
+    for name, why in REFUSED.items():
+        kinds.setdefault(why, []).append(f"`{name}`")
+    return "\n".join(f"- {', '.join(sorted(names, key=str.lower))}: {why}." for why, names in kinds.items())
 
 
 def by_letter(names: Iterable[str]) -> str:

@@ -1,15 +1,16 @@
 """docs/models.md lists what the program runs."""
 
 from runtime.models import ARCHITECTURES
+from runtime.models.refused import REFUSED
 from tests.support.models_table import PAGE, drafts, named
 from tests.support.parity import Reference
 
 
-def test_every_reference_and_every_name_is_listed() -> None:
+def test_every_reference_and_every_name_that_is_run_or_refused_is_listed() -> None:
     page = PAGE.read_text(encoding="utf-8")
     references = [*Reference.names(), *Reference.encoders()]
     missing = [name for name in references if f"| {name} |" not in page]
-    missing += [name for name in ARCHITECTURES if f"`{name}`" not in page]
+    missing += [name for name in (*ARCHITECTURES, *REFUSED) if f"`{name}`" not in page]
     assert not missing, "run python -m tests.support.models_table"
 
 

@@ -19,6 +19,7 @@ from runtime.errors import UnsupportedModel
 from runtime.loading import load_model
 from runtime.models import ARCHITECTURES, describe, llama
 from runtime.models.family import Family, Head
+from runtime.models.refused import REFUSED
 from runtime.step import Step
 from runtime.tensors.names import without_spares
 
@@ -120,6 +121,30 @@ def test_every_record_has_a_name() -> None:
 def test_what_has_no_row_is_refused_by_name(config: dict[str, Any], words: str) -> None:
     with pytest.raises(UnsupportedModel, match=words):
         describe(config)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (
+            {"architectures": ["BioGptForCausalLM"], "model_type": "biogpt"},
+            "is known and not run: its tokenizer",
+        ),
+        ({"model_type": "hrm_text"}, "every token of its prompt sees those behind it"),
+        (
+            {**CONFIG, "model_type": "llada"},
+            "'NovelForCausalLM' is known and not run: it writes by diffusion",
+        ),
+        ({"architectures": ["PhiForCausalLM"], "model_type": "phi-msft"}, "from before transformers had Phi"),
+    ],
+)
+def test_what_is_known_and_not_run_is_refused_with_the_reason(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnsupportedModel, match=words):
+        describe(config)
+
+
+def test_what_is_refused_has_no_row() -> None:
+    assert not REFUSED.keys() & ARCHITECTURES.keys()
 
 
 def test_a_file_and_a_row_are_loaded_with_the_head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
