@@ -122,6 +122,7 @@ NOTES = """
 - **Indexers.** If blocks have the same score, and many do if no head answers, the earlier ones are seen;
   transformers' choice is that of a sort. The same holds for tokens in the indexers of DeepSeek, GLM-5 and
   A.X K2; transformers' classes, given a stable sort, compute what modelkit does.
+- **Chameleon.** Ids of parts of images are never drawn, as in transformers' class.
 - **Multimodal models.** Most wrappers of transformers have no row here. They may contain text models of
   type {texts}. A factor on logits (Cohere's, Granite's) is left out there, as transformers does.
 """

@@ -21,27 +21,28 @@ _BARE = [[name] for name in HEADLESS.values()]
 _UNKNOWN = """
     PanguEmbedded Yi albert apertus1p5 apertus1p5_text aquila arcee arctic aria aria_text audioflamingo3
     axk1 axk2 aya_vision baichuan bamba bart beam bert blenderbot blenderbot-small bloom btlm camembert
-    chatglm codegen codeshell cohere2_moe cohere2_vision cohere_compass cohere_compass_text cwm deci
-    deepseek_v4 deepseek_vl deepseek_vl_hybrid diffllama distilbert dory dots3_note dots3_note_text
-    electra embedding_gemma2 embedding_gemma2_text emu3 ernie ernie4_5_moe_vl ernie4_5_vl_moe
-    ernie4_5_vl_moe_text eurobert exaone4_5 falcon fast_vlm flex_olmo flint fun_asr_nano fuyu gemma3n_text
-    gemma4_assistant gemma4_unified_assistant gemma4_unified_text glm46v glm4v glm4v_moe glm4v_moe_text
-    glm4v_text glm5_next glm5_next_text glm_ocr glm_ocr_text glmasr glmga got_ocr2 gpt_neo granite4_vision
-    granite_docling granite_speech granite_speech_plus granite_swa granitemoe_swa granitemoeshared
-    grove_moe gte hunyuan_v1_moe hunyuan_vl hy_v3 hy_v4 hy_v4_vl hy_v4_vl_text hyperclovax
-    hyperclovax_vision_v2 idefics2 idefics3 inkling2 inkling2_loop inkling2_loop_text inkling2_text
-    inkling_mm_model inkling_text internlm internvl internvl_chat jais jais2 janus jetmoe
-    jina_embeddings_v3 kolibri1 kormo lara_mini lfm2_vl lfm3 lfm3_vl lighton_ocr llama_bidirec llava_next
-    llava_next_video llava_onevision m2m_100 marian mbart mimo_v2 minicpm_ocr minicpmv4_6 minicpmv4_7
-    minimax_m1 minimax_m3_vl_text minimax_text_01 ministral mistral_large4 mistral_large4_text mllama
-    mllama_text_model modernbert modernbert-decoder molmo2 molmo2_text moss_transcribe_diarize mpnet mpt
-    mt5 muse_glimmer_assistant muse_glimmer_text muse_spark_text musicflamingo mvp nemotron_h_omni new
-    nomic_bert omniasr openai-gpt opt orion ouro ovis2 paddleocr_vl pegasus perception_lm persimmon
-    phi4_multimodal phi4mm plbart plm pp_chart2table qianfan_ocr qwen2_5_omni qwen2_5_omni_thinker
-    qwen2_audio qwen3_5_moe_text qwen3_5_text qwen3_asr qwen3_omni_moe qwen3_omni_moe_thinker
-    qwen3_vl_moe_text qwen4_exp qwen4_exp_text roberta rwkv rwkv5 rwkv6 sarvam_mla sarvam_moe smallthinker
-    smolvlm stablelm_epoch step3p7 t5 t5gemma t5gemma2 umt5 vaultgemma vibevoice_asr video_llama_3
-    video_llava vipllava voxtral xglm xlm-roberta xlstm youtu zamba2 zaya
+    chameleon chatglm codegen codeshell cohere2_moe cohere2_vision cohere_compass cohere_compass_text
+    cwm deci deepseek_v4 deepseek_vl deepseek_vl_hybrid diffllama distilbert dory dots3_note
+    dots3_note_text electra embedding_gemma2 embedding_gemma2_text emu3 ernie ernie4_5_moe_vl
+    ernie4_5_vl_moe ernie4_5_vl_moe_text eurobert exaone4_5 falcon fast_vlm flex_olmo flint fun_asr_nano
+    fuyu gemma3n_text gemma4_assistant gemma4_unified_assistant gemma4_unified_text glm46v glm4v
+    glm4v_moe glm4v_moe_text glm4v_text glm5_next glm5_next_text glm_ocr glm_ocr_text glmasr glmga
+    got_ocr2 gpt_neo granite4_vision granite_docling granite_speech granite_speech_plus granite_swa
+    granitemoe_swa granitemoeshared grove_moe gte hunyuan_v1_moe hunyuan_vl hy_v3 hy_v4 hy_v4_vl
+    hy_v4_vl_text hyperclovax hyperclovax_vision_v2 idefics2 idefics3 inkling2 inkling2_loop
+    inkling2_loop_text inkling2_text inkling_mm_model inkling_text internlm internvl internvl_chat jais
+    jais2 janus jetmoe jina_embeddings_v3 kolibri1 kormo lara_mini lfm2_vl lfm3 lfm3_vl lighton_ocr
+    llama_bidirec llava_next llava_next_video llava_onevision m2m_100 marian mbart mimo_v2 minicpm_ocr
+    minicpmv4_6 minicpmv4_7 minimax_m1 minimax_m3_vl_text minimax_text_01 ministral mistral_large4
+    mistral_large4_text mllama mllama_text_model modernbert modernbert-decoder molmo2 molmo2_text
+    moss_transcribe_diarize mpnet mpt mt5 muse_glimmer_assistant muse_glimmer_text muse_spark_text
+    musicflamingo mvp nemotron_h_omni new nomic_bert omniasr openai-gpt opt orion ouro ovis2
+    paddleocr_vl pegasus perception_lm persimmon phi4_multimodal phi4mm plbart plm pp_chart2table
+    qianfan_ocr qwen2_5_omni qwen2_5_omni_thinker qwen2_audio qwen3_5_moe_text qwen3_5_text qwen3_asr
+    qwen3_omni_moe qwen3_omni_moe_thinker qwen3_vl_moe_text qwen4_exp qwen4_exp_text roberta rwkv rwkv5
+    rwkv6 sarvam_mla sarvam_moe smallthinker smolvlm stablelm_epoch step3p7 t5 t5gemma t5gemma2 umt5
+    vaultgemma vibevoice_asr video_llama_3 video_llava vipllava voxtral xglm xlm-roberta xlstm youtu
+    zamba2 zaya
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 
