@@ -98,6 +98,8 @@ ARCHITECTURES: dict[str, str] = {
     "baichuan_m1": "baichuan_m1",
     "Phi3SmallForCausalLM": "phi3small",
     "phi3small": "phi3small",
+    "DogeForCausalLM": "doge",
+    "doge": "doge",
     "ChameleonForConditionalGeneration": "chameleon",
     "chameleon": "chameleon",
     "SmolLM3ForCausalLM": "smollm3",

@@ -106,6 +106,8 @@ NOTES = """
   in the authors' class a token ends early if the probabilities up to there reach early_exit_threshold. That
   is 1 in published files, which only rounding can reach, and modelkit makes all passes, as llama.cpp and
   vLLM do; a lower threshold is refused. Nanbeige 4.2 makes two passes.
+- **Doge.** A context ends at keep_window_size (2048 in published files): after that keys would be chosen.
+  Mixtures are refused, as transformers' class routes tokens of a prompt by what stands elsewhere in it.
 - **Dory 2.** Files that keep memories of the last pass alone (recurrent_kv_cache_mode) are refused: their
   answers would depend on how a prompt is cut.
 - **Where authors and mlx-lm differ** (rows with *). A tied head of MiniCPM reads what is scaled.

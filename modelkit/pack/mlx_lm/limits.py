@@ -22,7 +22,7 @@ _UNKNOWN = """
     PanguEmbedded Yi albert apertus1p5 apertus1p5_text aquila arcee arctic aria aria_text audioflamingo3
     axk1 axk2 aya_vision baichuan bamba bart beam bert blenderbot blenderbot-small bloom btlm camembert
     chameleon chatglm codegen codeshell cohere2_moe cohere2_vision cohere_compass cohere_compass_text
-    cwm deci deepseek_v4 deepseek_vl deepseek_vl_hybrid diffllama distilbert dory dots3_note
+    cwm deci deepseek_v4 deepseek_vl deepseek_vl_hybrid diffllama distilbert doge dory dots3_note
     dots3_note_text electra embedding_gemma2 embedding_gemma2_text emu3 ernie ernie4_5_moe_vl
     ernie4_5_vl_moe ernie4_5_vl_moe_text eurobert exaone4_5 falcon fast_vlm flex_olmo flint fun_asr_nano
     fuyu gemma3n_text gemma4_assistant gemma4_unified_assistant gemma4_unified_text glm46v glm4v

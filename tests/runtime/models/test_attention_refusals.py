@@ -201,6 +201,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("ling2_5", {"use_bias": True}, "use_bias"),
     ("bailing_hybrid", {"rope_interleave": False}, "rope_interleave is False"),
     ("bailing_hybrid", {"kda_lower_bound": 0.5}, "kda_lower_bound is 0.5"),
+    ("doge", {"is_moe": True}, "only its dense models are run"),
     ("xlstm", {"weight_mode": "fused"}, "weight_mode is 'fused'"),
     ("xlstm", {"use_bias": True}, "use_bias is True"),
     ("xlstm", {"qk_dim_factor": 0.33}, "qk_dim_factor is 0.33"),
