@@ -6,7 +6,7 @@ A whole answer (thinking, text, calls of tools, a form):
     calls, values, tagged, raw, names, tools    calls of tools and their arguments, as styles write them
     budget, again          thinking that ends after so many tokens, and does not begin again
     rules, digits          the text of a grammar, in the Lark dialect of llguidance
-    attempts, simple       the whole answer's grammar, compiled; schemas that need no trial by themselves before
+    attempts, simple       the answer's grammar, compiled; schemas that need no trial by themselves
     together, loosening    tools whose schemas are tried in one grammar; schemas with parts left out
 JSON schemas, read:
     prepared               all steps from a schema to one that says the same in words of the library
