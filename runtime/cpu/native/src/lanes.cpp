@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "mlx/ops.h"
+
 namespace modelkit {
 void own_lane(const Array& lane, Array& out, mx::Stream stream) {
   if (write_into(lane, out)) return;
@@ -37,6 +39,15 @@ class Placed : public Node {
     dispatch(stream(), [to, from = part.data<char>(), head, bytes = at_.count * slot, all = at_.rows * heads] {
       for (size_t h = 0; h < all; h++) std::memcpy(to + h * head, from + h * bytes, bytes);
     });
+  }
+  // Gradients pass through a lane where what a format costs is asked (runtime.quality).
+  Arrays vjp(const Arrays& in, const Arrays& of, const std::vector<int>& wanted, const Arrays&) override {
+    const mx::Shape from{(int)at_.first, 0, (int)at_.from, 0};
+    const mx::Shape to{(int)(at_.first + at_.rows), in[0].shape(1), (int)(at_.from + at_.count), in[0].shape(3)};
+    Arrays found;
+    for (const int i : wanted)
+      found.push_back(i ? mx::slice(of[0], from, to, stream()) : mx::slice_update(of[0], mx::zeros_like(in[1], stream()), from, to, stream()));
+    return found;
   }
 
  private:
