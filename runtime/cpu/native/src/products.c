@@ -31,31 +31,69 @@ static void fetch_groups(const struct mk_matrix* w, int n0, int panels) {
   }
 }
 
-/* No more than 64 bytes from `at` on of each of a panel's rows -> words, outputs in lanes. */
-static void group_words(const void* base, size_t row, size_t at, int bytes, int n0, int n, vi words[16]) {
+/* Scales or biases of a panel: `bytes` <= 64 from `at` on of each row. */
+struct groups {
+  const char* base;
+  size_t row, at; /* row: bytes of one */
+  int bytes, n0, n;
+};
+
 #if defined(__AVX512VNNI__)
-  const char *first = (const char*)base + row * (size_t)n0 + at, *end = (const char*)base + row * (size_t)n;
-  if (bytes <= 32 && n0 + LANES <= n && end - first >= (ptrdiff_t)(15 * row) + 32) {
-    vi_turn(first, row, words);
+/* May 32 bytes be read wherever a row's `bytes` have not all been? */
+static int turnable(const struct groups* g) {
+  const size_t pieces = (size_t)(g->bytes + 31) / 32 * 32;
+  return g->n0 + LANES <= g->n && g->row * (size_t)(g->n0 + LANES - 1) + g->at + pieces <= g->row * (size_t)g->n;
+}
+
+/* -> floats in registers: from words in memory it took twice as long, and that a seventh of a product with one row. */
+INLINE void turn_halves(const struct groups* g, float (*out)[LANES], const int type) {
+  const char* first = g->base + g->row * (size_t)g->n0 + g->at;
+  for (int left = g->bytes; left > 0; left -= 32, first += 32, out += 16) {
+    vi words[8];
+    vi_turn(first, g->row, words);
+    UNROLL for (int i = 0; i < 8; i++) {
+      if (4 * i >= left) break;
+      vf_store(out[2 * i], type == MK_BF16 ? vi_as_float(vi_left(words[i], 16)) : half_of(words[i]));
+      vf_store(out[2 * i + 1], type == MK_BF16 ? vi_as_float(vi_and(words[i], vi_set((int32_t)0xffff0000))) : half_of(vi_right(words[i], 16)));
+    }
+  }
+}
+#endif
+
+/* Their words, outputs in lanes. */
+static void group_words(const struct groups* g, vi words[16]) {
+#if defined(__AVX512VNNI__)
+  if (g->bytes <= 32 && turnable(g)) {
+    vi_turn(g->base + g->row * (size_t)g->n0 + g->at, g->row, words);
     return;
   }
 #endif
-  const struct panel p = panel_of(base, row, n0, n);
-  vi_transpose(p.rows, at, bytes, p.end, words);
+  const struct panel p = panel_of(g->base, g->row, g->n0, g->n);
+  vi_transpose(p.rows, g->at, g->bytes, p.end, words);
+}
+
+static void group_floats(const struct groups* g, int type, int e8m0, float (*out)[LANES]) {
+#if defined(__AVX512VNNI__)
+  if ((type == MK_BF16 || type == MK_F16) && turnable(g)) {
+    if (type == MK_BF16) turn_halves(g, out, MK_BF16);
+    else turn_halves(g, out, MK_F16);
+    return;
+  }
+#endif
+  vi words[16];
+  group_words(g, words);
+  floats_of(words, g->bytes, type, e8m0, out);
 }
 
 static void unpack_groups(const struct mk_matrix* w, int n0, int first, int count, float (*scales)[LANES], float (*biases)[LANES]) {
   const int size = scale_bytes(w), groups = (count + w->group - 1) / w->group;
-  const size_t row = (size_t)(w->k / w->group) * size, at = (size_t)(first / w->group) * size;
-  vi words[16];
-  group_words(w->scales, row, at, groups * size, n0, w->n, words);
+  struct groups of = {w->scales, (size_t)(w->k / w->group) * size, (size_t)(first / w->group) * size, groups * size, n0, w->n};
+  group_floats(&of, w->type, w->kind == MK_MXFP4, scales);
   if (w->kind == MK_AFFINE) {
-    floats_of(words, groups * size, w->type, 0, scales);
-    group_words(w->biases, row, at, groups * size, n0, w->n, words);
-    floats_of(words, groups * size, w->type, 0, biases);
+    of.base = w->biases;
+    group_floats(&of, w->type, 0, biases);
     return;
   }
-  floats_of(words, groups * size, MK_U8, w->kind == MK_MXFP4, scales);
   for (int g = 0; g < groups; g++) { /* codes are doubled and moved up */
     const vf scale = vf_mul(vf_load(scales[g]), vf_set(.5f));
     vf_store(scales[g], scale);
