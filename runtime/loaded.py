@@ -136,7 +136,7 @@ class Scores:
         self._long = None if border is None else (len(ids) > border,)
         self._memory = model.memory(kept_format=kept_format)
         self._done = 0
-        self._rows: list[np.ndarray] = []
+        self._logits: np.ndarray | None = None
 
     @property
     def over(self) -> bool:
@@ -157,14 +157,16 @@ class Scores:
         if self._source and not start:
             model.network.encode(Inputs(mx.array([self._source], dtype=mx.int32)), step, memory)
         hidden = model.network(step, memory)
-        self._rows.append(np.array(model.network.logits(hidden, step)[0].astype(mx.float32)))
+        logits = np.asarray(model.network.logits(hidden, step)[0].astype(mx.float32))
+        if self._logits is None:  # as wide as the head is, which may have rows for more than the vocabulary
+            self._logits = np.empty((len(self._ids), logits.shape[-1]), np.float32)
+        self._logits[start : start + len(part)] = logits
         memory.commit(step, step.counts)
         self._done += len(part)
         return len(part)
 
     def logits(self) -> "np.ndarray":
         """float32 [T, V], once all is read."""
-        import numpy as np
-
+        assert self._logits is not None
         assert self.over, "not all is read"
-        return np.concatenate(self._rows)
+        return self._logits
