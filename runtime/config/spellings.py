@@ -221,6 +221,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "hidden_size": "d_model",
         "num_hidden_layers": "num_layers",
     },
+    "zamba": {"layer_types": "layers_block_type", "head_dim": "attention_head_dim"},
     "zamba2": {"layer_types": "layers_block_type", "head_dim": "attention_head_dim"},
 }
 # What kinds of layers were called before transformers 5.

@@ -293,6 +293,8 @@ ARCHITECTURES: dict[str, str] = {
     "plamo3": "plamo3",
     "PLaMo2ForCausalLM": "plamo2",
     "plamo2": "plamo2",
+    "ZambaForCausalLM": "zamba",
+    "zamba": "zamba",
     "Zamba2ForCausalLM": "zamba2",
     "zamba2": "zamba2",
     "MistralLarge4ForConditionalGeneration": "mistral_large4",

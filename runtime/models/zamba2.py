@@ -1,9 +1,7 @@
 """Zamba2: Mamba-2 layers, and one or two transformer blocks that many layers share, each with its own
 low-rank adapters.
 
-A hybrid layer runs a shared block over the stream beside the embeddings, and adds its answer to what its
-own Mamba-2 mixer reads. It has two memories; the layout lists the attention's, then the mixer's. The step
-size has no bounds, as in the kernels the models were trained with; transformers bounds it by
+The step size has no bounds, as in the kernels the models were trained with; transformers bounds it by
 `time_step_min` in prefill only.
 """
 
@@ -14,44 +12,39 @@ from typing import Any, ClassVar
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cache.layout import Full, LayerSpec
-from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
-from runtime.config.decoder import DecoderConfig, read_shape
+from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import AttentionCache
+from runtime.config.decoder import read_shape
 from runtime.config.fields import Fields, whole_heads
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import RATES, Family
-from runtime.nn import ops
 from runtime.nn.attend import attend, split_heads
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
 from runtime.nn.conv import with_filters
-from runtime.nn.linear import MATRICES, embed, linear
+from runtime.nn.linear import MATRICES, linear
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
-from runtime.nn.sublayer import attention_parts, defined_together, feed_forward_parts, parts_of
+from runtime.nn.sublayer import attention_parts, defined_together, feed_forward_parts
 from runtime.parts.attention import AttentionParts
 from runtime.parts.feed_forward import FeedForwardParts
 from runtime.parts.heads import Heads
-from runtime.parts.streams import AppendInput, ReadAppended, UpdateAppended
+from runtime.parts.streams import AppendInput, UpdateAppended
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights
 from runtime.tensors.names import without_spares
 from runtime.trunks.headed import Headed
+from runtime.trunks.shared_block import SharingConfig, SharingTrunk, sharing_layout, without_repeats
 
 _KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
-    hybrid: tuple[bool, ...]
-    """Of each layer: it also runs a shared block. The k-th such layer runs block k mod `blocks`."""
-    blocks: int
+class Config(SharingConfig):
     rank: int
     """Of the adapters."""
     adapted_attention: bool
@@ -59,17 +52,12 @@ class Config(DecoderConfig):
     bias: bool
     mixer: Mamba2Spec
 
-    @property
-    def uses(self) -> int:
-        """How many times a shared block is run."""
-        return sum(self.hybrid)
-
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     hidden = fields.count("hidden_size", 2560, high=1 << 20)
     heads = fields.count("num_attention_heads", 32, high=4096)
-    hybrid = _hybrid(fields)
+    hybrid = read_hybrid(fields)
     fields.only({"use_long_context": False})
     if not fields.flag("tie_word_embeddings", True):
         raise UnsupportedModel(
@@ -103,10 +91,11 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-def _hybrid(fields: Fields) -> tuple[bool, ...]:
+def read_hybrid(fields: Fields) -> tuple[bool, ...]:
+    """Of each layer: it runs a shared block, too."""
     listed = fields.raw.get("layers_block_type") or fields.raw.get("layer_types")
     if not isinstance(listed, list | tuple) or not 0 < len(listed) <= 4096:
-        raise UnsupportedModel("config.json: zamba2 needs layers_block_type, a list of mamba and hybrid")
+        raise UnsupportedModel("config.json: Zamba needs layers_block_type, a list of mamba and hybrid")
     if any(kind not in _KINDS for kind in listed):
         raise UnsupportedModel(f"config.json: layers_block_type is {shown(listed)}, known: mamba, hybrid")
     hybrid = tuple(_KINDS[kind] for kind in listed)
@@ -137,12 +126,7 @@ def _mixer(fields: Fields, hidden: int, bias: bool) -> Mamba2Spec:
 
 
 def layout(config: Config) -> list[LayerSpec]:
-    specs: list[LayerSpec] = []
-    for hybrid in config.hybrid:
-        if hybrid:
-            specs.append(Full(config.kv_heads, config.head_dim))
-        specs.append(config.mixer.memory)
-    return specs
+    return sharing_layout(config, config.mixer.memory)
 
 
 Adapter = list[nn.Linear]
@@ -158,6 +142,14 @@ def _adapters(config: Config, block: int, inputs: int, outputs: int) -> list[Ada
         else []
         for use in range(config.uses)
     ]
+
+
+def _attention_adapters(config: Config, block: int) -> dict[str, list[Adapter]]:
+    if not config.adapted_attention:
+        return {}
+    sizes = {"q": config.heads, "k": config.kv_heads, "v": config.kv_heads}
+    wide = 2 * config.hidden_size
+    return {part: _adapters(config, block, wide, heads * config.head_dim) for part, heads in sizes.items()}
 
 
 def _adapted(base: nn.Linear, adapter: Adapter, x: mx.array, step: Step) -> mx.array:
@@ -179,7 +171,10 @@ def _low(*adapters: Adapter) -> list[tuple[nn.Module, nn.Module]] | None:
 class SharedAttention(Module):
     """Over the stream and the embeddings side by side, [B, L, 2D] -> [B, L, D]."""
 
-    def __init__(self, config: Config, block: int, rope: Rope | None) -> None:
+    def __init__(
+        self, config: SharingConfig, rope: Rope | None, adapters: Mapping[str, list[Adapter]]
+    ) -> None:
+        """adapters: of queries (q), keys and values, one for each use; {} for none."""
         super().__init__()
         wide, inner = 2 * config.hidden_size, config.heads * config.head_dim
         shared = config.kv_heads * config.head_dim
@@ -187,10 +182,9 @@ class SharedAttention(Module):
         self.k_proj = nn.Linear(wide, shared, bias=False)
         self.v_proj = nn.Linear(wide, shared, bias=False)
         self.o_proj = nn.Linear(inner, config.hidden_size, bias=False)
-        if config.adapted_attention:
-            self.linear_q_adapter_list = _adapters(config, block, wide, inner)
-            self.linear_k_adapter_list = _adapters(config, block, wide, shared)
-            self.linear_v_adapter_list = _adapters(config, block, wide, shared)
+        for part, uses in adapters.items():
+            setattr(self, f"linear_{part}_adapter_list", uses)
+        self._adapted = bool(adapters)
         self._config = config
         self._rope = rope
         self._scale = (config.head_dim / 2) ** -0.5
@@ -212,28 +206,21 @@ class SharedAttention(Module):
 
     def __call__(self, x: mx.array, use: int, step: Step, cache: AttentionCache) -> mx.array:
         config = self._config
-        if config.adapted_attention:
-            queries = _adapted(self.q_proj, self.linear_q_adapter_list[use], x, step)
-            keys = _adapted(self.k_proj, self.linear_k_adapter_list[use], x, step)
-            values = _adapted(self.v_proj, self.linear_v_adapter_list[use], x, step)
-        else:
-            queries, keys, values = (
-                linear(self.q_proj, x, step),
-                linear(self.k_proj, x, step),
-                linear(self.v_proj, x, step),
-            )
+        queries, keys, values = (self._project(part, x, use, step) for part in "qkv")
         queries, keys = split_heads(queries, config.heads), split_heads(keys, config.kv_heads)
         values = split_heads(values, config.kv_heads)
         seen = attend(step, cache, queries, keys, values, scale=self._scale, rope=self._rope)
         return linear(self.o_proj, seen, step)
 
+    def _project(self, part: str, x: mx.array, use: int, step: Step) -> mx.array:
+        base = self[f"{part}_proj"]
+        if not self._adapted:
+            return linear(base, x, step)
+        return _adapted(base, self[f"linear_{part}_adapter_list"][use], x, step)
+
     def parts_for(self, use: int, heads: Heads, norm: RMSNorm) -> AttentionParts | None:
         """What it does with norm(x), the `use`-th time; None: it is not as kernels have it."""
-        low = (
-            _low(*(self[f"linear_{part}_adapter_list"][use] for part in "qkv"))
-            if self._config.adapted_attention
-            else ()
-        )
+        low = _low(*(self[f"linear_{part}_adapter_list"][use] for part in "qkv")) if self._adapted else ()
         if low is None or not defined_together(type(self), "__call__", "parts_for"):
             return None
         opening = self.q_proj, self.k_proj, self.v_proj
@@ -280,7 +267,7 @@ class SharedMLP(Module):
 class SharedBlock(Module):
     def __init__(self, config: Config, block: int, rope: Rope | None) -> None:
         super().__init__()
-        self.self_attn = SharedAttention(config, block, rope)
+        self.self_attn = SharedAttention(config, rope, _attention_adapters(config, block))
         self.feed_forward = SharedMLP(config, block)
         self.input_layernorm = RMSNorm(2 * config.hidden_size, eps=config.norm_eps)
         self.pre_ff_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
@@ -300,120 +287,11 @@ class SharedBlock(Module):
         return AppendInput(self.pre_ff_layernorm.weight.size), UpdateAppended(attended), UpdateAppended(fed)
 
 
-class Recurrent(Sublayers):
-    """x + mixer(norm(x)). In a hybrid layer the mixer hears what a shared block answered, too, which is not
-    carried on.
-    """
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.mamba = Mamba2(config.mixer)
-        self.input_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
-
-    def __call__(
-        self, x: mx.array, step: Step, memory: ScanningCache, embedded: mx.array | None = None
-    ) -> mx.array:
-        """embedded: what hybrid layers read, too."""
-        del embedded
-        return self.hear(x, x, step, memory)
-
-    def hear(self, x: mx.array, heard: mx.array, step: Step, memory: ScanningCache) -> mx.array:
-        """x + mixer(norm(heard))"""
-        return x + self.mamba(self.input_layernorm(heard), step, memory)
-
-    def sublayers(self) -> tuple[NormedSublayer]:
-        return ((self.mamba, self.input_layernorm, None),)
-
-
-class Hybrid(Module):
-    """The `use`-th layer to run a shared block. The first layers to run one own it."""
-
-    def __init__(
-        self, config: Config, use: int, rope: Rope | None, lent: "tuple[int, Hybrid] | None"
-    ) -> None:
-        """lent: the layer that owns its block, and its place; None: it does itself."""
-        super().__init__()
-        if lent is None:
-            self.shared_transformer = SharedBlock(config, use, rope)
-        self.linear = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
-        self.mamba_decoder = Recurrent(config)
-        self._use = use
-        self._block = self.shared_transformer if lent is None else lent[1].shared_transformer
-        self._lender = None if lent is None else lent[0]
-        self._heads: Heads | None = None
-
-    def __call__(
-        self, x: mx.array, step: Step, caches: tuple[AttentionCache, ScanningCache], embedded: mx.array
-    ) -> mx.array:
-        cache, memory = caches
-        answered = linear(self.linear, self._block(x, embedded, self._use, step, cache), step)
-        return self.mamba_decoder.hear(x, x + answered, step, memory)
-
-    @property
-    def borrows(self) -> tuple[int, str] | None:
-        """The layer whose block it runs, and by what name that has it; None: its own."""
-        return None if self._lender is None else (self._lender, "shared_transformer")
-
-    def sublayer_parts(self) -> tuple[AppendInput, UpdateAppended, UpdateAppended, ReadAppended] | None:
-        """See `runtime.nn.sublayer.sublayer_parts_of`."""
-        decoder = self.mamba_decoder
-        if self._heads is None:
-            self._heads = self._block.self_attn.heads()
-        shared = self._block.parts_for(self._use, self._heads)
-        mixed = parts_of(decoder.mamba, decoder.input_layernorm, None)
-        as_called = defined_together(type(self), "__call__", "sublayer_parts") and type(decoder) is Recurrent
-        if shared is None or mixed is None or not as_called or type(self.linear) not in MATRICES:
-            return None
-        return *shared, ReadAppended(self.linear, mixed)
-
-
-class Trunk(Module):
-    in_turn: ClassVar[str] = "layers"
-    for_layers: ClassVar[tuple[str, ...]] = ("embed_tokens",)
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.memories = tuple(2 if hybrid else 1 for hybrid in config.hybrid)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = _layers(config)
-        self.final_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
-        self._turned = config.ropes[0] is not None
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        if not self._turned:
-            step.refuse_positions("no layer of this network goes by positions")
-        x = step.embedded(self.embed)
-        memories = iter(by_layout(caches))
-        own: list[Any] = [
-            (next(memories), next(memories)) if count == 2 else next(memories) for count in self.memories
-        ]
-        return self.final_layernorm(ops.table.layers(self.layers, x, step, own, x[:, :, None]))
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return embed(self.embed_tokens, ids, step)
-
-
-def _layers(config: Config) -> list[Recurrent | Hybrid]:
-    rope = Rope(config.ropes[0]) if config.ropes[0] is not None else None
-    layers: list[Recurrent | Hybrid] = []
-    owners: list[tuple[int, Hybrid]] = []
-    uses = 0
-    for place, hybrid in enumerate(config.hybrid):
-        if not hybrid:
-            layers.append(Recurrent(config))
-            continue
-        lent = owners[uses % config.blocks] if uses >= config.blocks else None
-        layer = Hybrid(config, uses, rope, lent)
-        if lent is None:
-            owners.append((place, layer))
-        layers.append(layer)
-        uses += 1
-    return layers
-
-
 class Zamba2(Headed):
     def __init__(self, config: Config) -> None:
-        super().__init__(Trunk(config), None)
+        rope = Rope(config.ropes[0]) if config.ropes[0] is not None else None
+        blocks = [SharedBlock(config, block, rope) for block in range(min(config.blocks, config.uses))]
+        super().__init__(SharingTrunk(config, blocks, lambda: Mamba2(config.mixer)), None)
 
 
 def build(config: Config) -> Zamba2:
@@ -424,10 +302,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     """Filters to MLX's axis order; shared blocks once, where a file repeats them at every layer that runs
     them.
     """
-    hybrids = [i for i, hybrid in enumerate(config.hybrid) if hybrid]
-    repeats = tuple(f"model.layers.{i}.shared_transformer." for i in hybrids[config.blocks :])
-    named = without_spares(config, weights)
-    return with_filters({name: array for name, array in named.items() if not name.startswith(repeats)})
+    return with_filters(without_repeats(config, without_spares(config, weights)))
 
 
 FAMILY = Family(

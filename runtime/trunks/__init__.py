@@ -3,6 +3,7 @@
 decoder           the usual decoder, and the parts that families make its layers of
 headed            a trunk with an output head
 encoder           networks that give hidden states alone, and embeddings that several of them have
+shared_block      recurrent layers, and blocks that many of them share (Zamba)
 rwkv              what the generations of RWKV share
 mixture           config and modules of DeepSeek-V3's mixture of experts
 per_layer         a second embedding that feeds every layer (Gemma 3n and 4)

@@ -17,8 +17,9 @@ FOLDER = Path(__file__).resolve().parents[1] / "data" / "adapters"
 
 
 def adapter_tensor(key: str, shape: tuple[int, ...]) -> np.ndarray:
-    """float32 values for one tensor of an adapter: the same in layers that share one block (Zamba 2)."""
+    """float32 values for one tensor of an adapter: the same in layers that share a block (Zamba 1 and 2)."""
     key = key.replace("layers.4.shared_transformer", "layers.1.shared_transformer")
+    key = key.replace("layers.3.shared_transf.", "layers.1.shared_transf.")
     if key.endswith(".base_layer.weight"):  # the base's own
         return random_tensor(key.removeprefix("base_model.model.").replace(".base_layer", ""), shape)
     values = random_tensor(key, shape)

@@ -36,6 +36,8 @@ RULES: tuple[tuple[str, float, float | None], ...] = (
     (r"states_scale$|residual_scale$|qk_norm\.temp$", 1.0, 0.2),  # ZAYA's, as the next one
     (r"balancing_biases$", 0.0, 0.05),
     (r"self_attn\.A$", 0.0, 0.3),  # Doge's
+    (r"x_proj_weight$", 0.0, 0.08),  # Zamba's, as the next one: a wild state tells little
+    (r"dt_proj_bias$", -2.0, 0.3),
     (r"bias$", 0.0, 0.1),
     (r"embed\w*\.weight$|embeddings\.weight$|^shared\.weight$", 0.0, 1.0),
     (r"Attention\.q\.weight$", 0.0, 0.05),  # T5's scores are not scaled

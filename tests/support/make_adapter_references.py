@@ -158,6 +158,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "llama",
         {"r": 2, "use_dora": True, "target_modules": ["embed_tokens", "v_proj"]},
     ),
+    "zamba_shared": ("zamba", {"r": 2, "target_modules": ["q_proj", "o_proj", "gate_proj", "in_proj"]}),
     "zamba2_shared": (
         "zamba2",
         {"r": 2, "target_modules": ["q_proj", "o_proj", "gate_up_proj", "in_proj"]},

@@ -42,7 +42,7 @@ _UNKNOWN = """
     qwen3_omni_moe qwen3_omni_moe_thinker qwen3_vl_moe_text qwen4_exp qwen4_exp_text roberta rwkv rwkv5
     rwkv6 sarvam_mla sarvam_moe smallthinker smolvlm stablelm_epoch step3p7 t5 t5gemma t5gemma2 umt5
     vaultgemma vibevoice_asr video_llama_3 video_llava vipllava voxtral xglm xlm-roberta xlstm youtu
-    zamba2 zaya
+    zamba zamba2 zaya
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 

@@ -35,7 +35,7 @@ WITHOUT_POSITIONS = {
     "inkling_plain",
     "inkling2_loop_text",
     "rwkv",
-    *("jais", "rwkv5", "rwkv6", "rwkv7", "xlstm"),
+    *("jais", "rwkv5", "rwkv6", "rwkv7", "xlstm", "zamba"),
 }
 """No layer of theirs goes by positions, or it counts tokens (T5, ALiBi, Qwen4's indexer)."""
 

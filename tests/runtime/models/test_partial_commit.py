@@ -34,7 +34,7 @@ HYBRIDS = [
     "recurrent_gemma",
     "ring_linear",
     *("rwkv5", "rwkv6", "rwkv7", "xlstm"),
-    "zamba2",
+    *("zamba", "zamba2"),
 ]
 
 

@@ -194,6 +194,13 @@ SPELLINGS: dict[str, tuple[str, Callable[[State], State]]] = {
     ),
     "kimi_linear published": ("kimi_linear", _kimi_published),
     "bailing_hybrid published": ("bailing_hybrid", _ling_published),
+    "zamba with its shared block repeated": (
+        "zamba",
+        lambda state: (
+            state
+            | {n.replace("layers.1.", "layers.3."): a for n, a in state.items() if ".1.shared_transf." in n}
+        ),
+    ),
     "zamba2 with shared blocks repeated": (
         "zamba2",
         lambda state: (

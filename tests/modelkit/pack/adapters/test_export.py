@@ -42,6 +42,7 @@ SAME = [
         "mixtral_down",
         "olmo_hybrid_joined",
         "qwen3_moe_parameters",
+        "zamba_shared",
         "zamba2_shared",
     ),
     *(

@@ -29,7 +29,7 @@ def tied(name: str) -> bool:
     return described(name).writes and bool(getattr(described(name).config, "tied", False))
 
 
-ALWAYS = ("t5gemma2", "zamba2", "zamba2_plain")
+ALWAYS = ("t5gemma2", "zamba", "zamba_biases", "zamba2", "zamba2_plain")
 TIED = [name for name in Reference.names() if tied(name) and name not in ALWAYS]
 
 
