@@ -1,4 +1,4 @@
-"""The config fields of a Mamba-2 mixer as Bamba, Granite hybrid and their kin spell them, and which
+"""The config fields of a Mamba mixer as Jamba, Bamba, Granite hybrid and their kin spell them, and which
 layers have one.
 """
 
@@ -6,10 +6,29 @@ from collections.abc import Iterable
 
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
+from runtime.nn.mamba1 import Mamba1Spec
 from runtime.nn.mamba2 import Mamba2Spec, step_bounds
 
 _RECURRENT = ("mamba", "linear_attention")
 _ATTENTION = ("attention", "full_attention")
+
+
+def read_mamba1(fields: Fields, hidden: int, eps: float, activation: str = "hidden_act") -> Mamba1Spec:
+    """The mixer, without norms; its width is mamba_expand times the hidden size. activation: the name of its
+    field.
+    """
+    fields.choice(activation, ("silu", "swish"), "silu")
+    automatic = fields.raw.get("mamba_dt_rank", "auto") == "auto"
+    return Mamba1Spec(
+        hidden=hidden,
+        inner=fields.count("mamba_expand", 2, high=64) * hidden,
+        state=fields.count("mamba_d_state", 16, high=4096),
+        taps=fields.count("mamba_d_conv", 4, low=2, high=64),
+        rank=-(-hidden // 16) if automatic else fields.count("mamba_dt_rank", high=1 << 20),
+        eps=eps,
+        conv_bias=fields.flag("mamba_conv_bias", True),
+        bias=fields.flag("mamba_proj_bias"),
+    )
 
 
 def read_mamba2(fields: Fields, hidden: int, eps: float) -> Mamba2Spec:

@@ -4,6 +4,7 @@ Router probabilities are taken over all experts and left as they are; mlx-lm tak
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -13,6 +14,7 @@ from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import StepCache
 from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
+from runtime.config.mamba import read_mamba1
 from runtime.models.family import RATES, Family
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import NormedSublayer
@@ -60,28 +62,11 @@ def parse(raw: Mapping[str, Any]) -> Config:
         **shape,
         windows=(None,) * layers,
         ropes=(None,) * layers,
-        mixer=_mixer(fields, shape),
+        mixer=replace(read_mamba1(fields, shape["hidden_size"], shape["norm_eps"]), norms="weighted"),
         recurrent=tuple(i % period != offset for i in range(layers)),
         sparse=tuple(experts > 1 and i % routed == first for i in range(layers)),
         experts=experts,
         chosen=fields.count("num_experts_per_tok", 2, high=experts),
-    )
-
-
-def _mixer(fields: Fields, shape: Mapping[str, Any]) -> Mamba1Spec:
-    fields.choice("hidden_act", ("silu", "swish"), "silu")
-    hidden = shape["hidden_size"]
-    automatic = fields.raw.get("mamba_dt_rank", "auto") == "auto"
-    return Mamba1Spec(
-        hidden=hidden,
-        inner=fields.count("mamba_expand", 2, high=64) * hidden,
-        state=fields.count("mamba_d_state", 16, high=4096),
-        taps=fields.count("mamba_d_conv", 4, low=2, high=64),
-        rank=-(-hidden // 16) if automatic else fields.count("mamba_dt_rank", high=1 << 20),
-        eps=shape["norm_eps"],
-        conv_bias=fields.flag("mamba_conv_bias", True),
-        bias=fields.flag("mamba_proj_bias"),
-        norms="weighted",
     )
 
 

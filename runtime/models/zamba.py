@@ -18,6 +18,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, ScanningCache
 from runtime.config.decoder import layer_count, read_shape
 from runtime.config.fields import Fields
+from runtime.config.mamba import read_mamba1
 from runtime.errors import UnsupportedModel
 from runtime.models.family import RATES, Family
 from runtime.models.zamba2 import SharedAttention, read_hybrid
@@ -71,7 +72,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
     hybrid = read_hybrid(fields) if fields.has("layers_block_type") else _by_period(fields)
     mixer_heads = fields.count("n_mamba_heads", 2, high=1 << 16)
-    mixer = _mixer(fields, shape)
+    mixer = read_mamba1(fields, shape["hidden_size"], shape["norm_eps"], "hidden_mamba_act")
     if mixer.inner % mixer_heads:
         raise UnsupportedModel(
             f"config.json: {mixer.inner} mamba channels do not divide into {mixer_heads} heads"
@@ -96,22 +97,6 @@ def _by_period(fields: Fields) -> tuple[bool, ...]:
     said = ["hybrid" if hybrid else "linear_attention" for hybrid in (False, False, True, *kinds)]
     fields.take("layers_block_type", said)
     return tuple(kind == "hybrid" for kind in said)
-
-
-def _mixer(fields: Fields, shape: Mapping[str, Any]) -> Mamba1Spec:
-    fields.choice("hidden_mamba_act", ("silu", "swish"), "silu")
-    hidden = shape["hidden_size"]
-    automatic = fields.raw.get("mamba_dt_rank", "auto") == "auto"
-    return Mamba1Spec(
-        hidden=hidden,
-        inner=fields.count("mamba_expand", 2, high=64) * hidden,
-        state=fields.count("mamba_d_state", 16, high=4096),
-        taps=fields.count("mamba_d_conv", 4, low=2, high=64),
-        rank=-(-hidden // 16) if automatic else fields.count("mamba_dt_rank", high=1 << 20),
-        eps=shape["norm_eps"],
-        conv_bias=fields.flag("mamba_conv_bias", True),
-        bias=fields.flag("mamba_proj_bias"),
-    )
 
 
 def layout(config: Config) -> list[LayerSpec]:
