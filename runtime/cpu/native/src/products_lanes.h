@@ -10,12 +10,6 @@
 #include "simd.h"
 #include <stddef.h>
 
-#if defined(MK_NO_SIMD)
-#define UNROLL /* loops of loops: they would only take long to compile */
-#else
-#define UNROLL _Pragma("GCC unroll 32")
-#endif
-
 #if defined(__AVX512VNNI__)
 enum { WORD = 4 }; /* elements per word */
 typedef __m512i vi;

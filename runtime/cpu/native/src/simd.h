@@ -5,10 +5,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(MK_NO_SIMD)
-#define INLINE static inline __attribute__((unused)) /* lanes as loops: all of it in one place takes minutes to compile */
+/* Functions and loops that are one piece of code for speed. Where lanes are loops, or a sanitizer puts a check before every access
+ * (MK_NO_INLINE), such a piece takes minutes to compile. */
+#if defined(MK_NO_SIMD) || defined(MK_NO_INLINE)
+#define INLINE static inline __attribute__((unused))
+#define UNROLL
 #else
 #define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 32")
 #endif
 #define LANES 16
 
