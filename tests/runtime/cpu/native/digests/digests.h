@@ -25,3 +25,5 @@ void digest_products(void);
 void digest_quantize(void);
 void digest_convolution(void);
 void digest_recurrences(void);
+void digest_attention(void);
+void digest_mixtures(void);
