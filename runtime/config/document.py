@@ -10,8 +10,9 @@ from typing import Any, cast
 from runtime.config.text import levels
 from runtime.errors import UnsupportedModel, shown
 
-# Published files hold label maps of a thousand names and lists of a few thousand ids.
-_MOST_ENTRIES = 1 << 16
+# Published files hold label maps of a thousand names and lists of a few thousand ids; Chameleon repeats its
+# vocabulary of 65,536 words there.
+_MOST_ENTRIES = 1 << 17
 _DEEPEST = 12
 _LONGEST_NAME = 256
 _LEAVES = frozenset({str, int, float, bool, type(None)})  # asked first: nearly all, and quick to tell

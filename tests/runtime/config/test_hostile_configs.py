@@ -94,7 +94,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"model_type": 5}, "model_type is 5"),
     ("granite", {"is_causal": False}, "is_causal is False"),
     ("llama", {"is_causal": 0}, "is_causal is 0"),
-    ("qwen3", {"layer_types": ["full_attention"] * 1_000_000}, "more than 65536 entries"),
+    ("qwen3", {"layer_types": ["full_attention"] * 1_000_000}, "more than 131072 entries"),
     ("mixtral", {"num_experts": 3}, "num_experts is 3 and num_local_experts is 4"),
     (
         "llama",
