@@ -21,7 +21,7 @@ from runtime.config.fields import Fields
 from runtime.config.mamba import read_mamba1
 from runtime.errors import UnsupportedModel
 from runtime.models.family import RATES, Family
-from runtime.models.zamba2 import SharedAttention, read_hybrid
+from runtime.models.zamba2 import SharedAttention, read_hybrid, require_tied
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
 from runtime.nn.conv import CausalConv, with_filters
@@ -51,10 +51,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     hidden = fields.count("hidden_size", 3712, high=1 << 20)
     heads = fields.count("num_attention_heads", 16, high=4096)
-    if not fields.flag("tie_word_embeddings", True):
-        raise UnsupportedModel(
-            "config.json: tie_word_embeddings is false; transformers would then not share blocks either"
-        )
+    require_tied(fields)
     if fields.has("attention_hidden_size") and fields.count("attention_hidden_size") != 2 * hidden:
         fields.refuse("attention_hidden_size", f"{2 * hidden}, as the stream and the embeddings have")
     shape = read_shape(

@@ -59,10 +59,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     heads = fields.count("num_attention_heads", 32, high=4096)
     hybrid = read_hybrid(fields)
     fields.only({"use_long_context": False})
-    if not fields.flag("tie_word_embeddings", True):
-        raise UnsupportedModel(
-            "config.json: tie_word_embeddings is false; transformers would then not share blocks either"
-        )
+    require_tied(fields)
     size = 2 * hidden // heads
     shape = read_shape(
         fields,
@@ -89,6 +86,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
         bias=bias,
         mixer=_mixer(fields, hidden, bias),
     )
+
+
+def require_tied(fields: Fields) -> None:
+    if not fields.flag("tie_word_embeddings", True):
+        raise UnsupportedModel(
+            "config.json: tie_word_embeddings is false; transformers would then not share blocks either"
+        )
 
 
 def read_hybrid(fields: Fields) -> tuple[bool, ...]:
