@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from modelkit.tokenizer import Tokenizer, load_tokenizer
+
 
 def byte_level(**parts: Any) -> dict[str, Any]:
     """GPT-2's manner, with the letters and a merge; `parts` replace parts of the document."""
@@ -52,3 +54,8 @@ def write(folder: Path, **contents: Any) -> dict[str, Path]:
 
 def folder_files(folder: Path) -> dict[str, Path]:
     return {path.name: path for path in folder.iterdir() if path.is_file()}
+
+
+def load(folder: Path, *, tokenizer: Any = None, **others: Any) -> Tokenizer:
+    """The tokenizer of such a folder; without another one a byte-level one."""
+    return load_tokenizer(write(folder, tokenizer=tokenizer or byte_level(), **others))
