@@ -30,11 +30,11 @@ from runtime import cpu
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
-from runtime.nn.adapter_stacks import AdapterStacks
-from runtime.nn.adapters import Adapter, logical_shape
+from runtime.nn.adapters.adapter import Adapter, logical_shape
+from runtime.nn.adapters.low_rank import LowRank, LowRanks
+from runtime.nn.adapters.rows import Members, RowAdapters
+from runtime.nn.adapters.stacks import AdapterStacks
 from runtime.nn.linear import MATRICES
-from runtime.nn.low_rank import LowRank, LowRanks
-from runtime.nn.row_adapters import Members, RowAdapters
 from runtime.step import Inputs, Step
 
 

@@ -30,9 +30,9 @@ import mlx.nn as nn  # noqa: E402
 from runtime.cache.build import build_memory  # noqa: E402
 from runtime.cache.protocol import by_layout  # noqa: E402
 from runtime.loaded import LoadedModel  # noqa: E402
-from runtime.nn import ops  # noqa: E402
-from runtime.nn.moe import SwitchLinear  # noqa: E402
-from runtime.nn.rope_spec import long_after  # noqa: E402
+from runtime.nn.feed_forward.experts import SwitchLinear  # noqa: E402
+from runtime.nn.operations import ops  # noqa: E402
+from runtime.nn.positions.rope_spec import long_after  # noqa: E402
 from runtime.parts.decoder import decoder_parts_of  # noqa: E402
 from runtime.parts.draws import GuessParams  # noqa: E402
 from runtime.step import Inputs, Step  # noqa: E402

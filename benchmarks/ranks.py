@@ -141,7 +141,7 @@ def answer(way: str, folder: Path, ranks: int, tokens: int) -> Rank:
 
     from runtime.cpu import native
     from runtime.cpu.threads import set_threads
-    from runtime.nn import ops
+    from runtime.nn.operations import ops
     from runtime.ranks.group import Group
 
     ops.settle()

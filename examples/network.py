@@ -15,7 +15,7 @@ from vocabulary import BEGIN_ID, END_ID, PAD_ID, SIZE
 
 from runtime.cpu import BlasReport, bind_blas, native
 from runtime.models import llama
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.step import Inputs, Step
 from runtime.trunks.decoder import CausalLM
 

@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from runtime import host, streams
 from runtime.cpu import native
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.records import dataclass
 
 Kind = Literal["metal", "cuda", "cpu"]

@@ -22,8 +22,8 @@ import mlx.core as mx
 
 from runtime.cache.memory import LayerMemory
 from runtime.loaded import LoadedModel, check_ids
-from runtime.nn.dense import Dense
-from runtime.nn.rope_spec import long_after
+from runtime.nn.feed_forward.dense import Dense
+from runtime.nn.positions.rope_spec import long_after
 from runtime.step import Adapters, Inputs, Step
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from runtime.device import Device
 from runtime.errors import WeightMismatch
 from runtime.load_plan import LoadPlan, fit_network, float_of, head_layout, plan_for, wanted_dtype
 from runtime.models.architecture import Described, describe
-from runtime.nn.ordered import take_orders
+from runtime.nn.weights.act_order import take_orders
 from runtime.records import dataclass
 from runtime.streams import on_own_thread
 from runtime.weights import DTYPES, dtype_problems, width_problems

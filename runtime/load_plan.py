@@ -19,9 +19,9 @@ from runtime.errors import WeightMismatch
 from runtime.holding import Holding, held_bytes
 from runtime.models.architecture import Described
 from runtime.models.unused import adapted
-from runtime.nn.build_network import build_network
-from runtime.nn.ordered import ordered_modules, take_orders, with_order
-from runtime.nn.stored import of_blocks, read_as_stored
+from runtime.nn.weights.act_order import ordered_modules, take_orders, with_order
+from runtime.nn.weights.as_stored import of_blocks, read_as_stored
+from runtime.nn.weights.build_network import build_network
 from runtime.records import dataclass
 from runtime.weights import fit
 

@@ -11,14 +11,14 @@ from runtime.cache.layout import LayerSpec
 from runtime.cache.memory import LayerMemory
 from runtime.errors import BadTokenIds, shown
 from runtime.models.architecture import Described
-from runtime.nn.rope_spec import long_after
+from runtime.nn.positions.rope_spec import long_after
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from runtime.nn.adapters import Adapter
+    from runtime.nn.adapters.adapter import Adapter
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from runtime.load_plan import (
 )
 from runtime.loaded import Head, LoadedModel
 from runtime.models.architecture import Described, describe
-from runtime.nn import ops
-from runtime.nn.ready import make_ready
+from runtime.nn.operations import ops
+from runtime.nn.weights.embedding_types import set_embedding_types
 from runtime.records import dataclass
 from runtime.weights import load_file
 
@@ -106,7 +106,7 @@ class Loading:
         for module, fitted in plan.parts:
             fill(module, fitted, plan.holding, advance)
             module.eval()
-            make_ready(module, self.dtype)
+            set_embedding_types(module, self.dtype)
         (network, _), *heads = plan.parts
         return LoadedModel(
             self.described,

@@ -50,7 +50,7 @@ NOTHING = Inputs()
 
 
 class Adapters(Protocol):
-    """What is added for some of a step's rows behind products and tables (`runtime.nn.adapters`).
+    """What is added for some of a step's rows behind products and tables (`runtime.nn.adapters.adapter`).
 
     module: the one whose answer y is. The first axis of every array is the step's rows.
     """

@@ -118,7 +118,7 @@ def unpacked(
     order: mx.array | None = None,
 ) -> mx.array:
     """The matrix that packed tensors stand for, in `dtype` (None: that of affine scales). order: that in
-    which its columns are packed (`runtime.nn.ordered`); they come out in that of its inputs.
+    which its columns are packed (`runtime.nn.weights.act_order`); they come out in that of its inputs.
 
     Affine: code * scale + bias is computed in the type of the scales, so they are widened first. What
     microscaled codes stand for needs no such care: at most 6 significant bits (a 2-bit code times a 4-bit

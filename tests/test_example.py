@@ -10,7 +10,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 import modelkit
-from runtime.nn import ops
+from runtime.nn.operations import ops
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -12,13 +12,13 @@ import pytest
 
 from runtime.cpu import native
 from runtime.loaded import LoadedModel
-from runtime.nn import ops
-from runtime.nn.adapter_stacks import AdapterStacks
-from runtime.nn.adapters import Adapter
-from runtime.nn.low_rank import HEAD, LowRanks, Rows
-from runtime.nn.mla import HeadLinear
-from runtime.nn.moe import SwitchLinear
-from runtime.nn.row_adapters import RowAdapters
+from runtime.nn.adapters.adapter import Adapter
+from runtime.nn.adapters.low_rank import HEAD, LowRanks, Rows
+from runtime.nn.adapters.rows import RowAdapters
+from runtime.nn.adapters.stacks import AdapterStacks
+from runtime.nn.attention.mla import HeadLinear
+from runtime.nn.feed_forward.experts import SwitchLinear
+from runtime.nn.operations import ops
 from tests.support.kinds import of_each_kind, variants_later
 from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference

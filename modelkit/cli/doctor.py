@@ -91,7 +91,7 @@ def _mlx() -> dict[str, Any]:
     try:
         from runtime.cpu import native, thread_count, threads_now
         from runtime.device import describe
-        from runtime.nn import ops
+        from runtime.nn.operations import ops
 
         ops.use(Settings.from_environment().operations)
         blas, threads = _blas(), threads_now()

@@ -16,7 +16,7 @@ from modelkit.tokenizer import Tokenizer
 from runtime.embedding import Pool, Reading
 from runtime.engine.engine import Engine
 from runtime.loaded import LoadedModel, check_ids
-from runtime.nn.dense import Dense, Weights
+from runtime.nn.feed_forward.dense import Dense, Weights
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

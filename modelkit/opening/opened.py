@@ -9,7 +9,7 @@ from modelkit.pack.checks import check_requires
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.pack.pooling import context_tokens
-from modelkit.pack.ready import Ready, make_ready
+from modelkit.pack.ready import Ready, set_embedding_types
 from modelkit.source.inventory import Inventory
 from modelkit.source.tree import Files, is_own
 from modelkit.tokenizer import Tokenizer
@@ -82,9 +82,9 @@ def opened(
     tokenizer: Tokenizer,
     adapters: tuple[Carried, ...],
 ) -> Opened:
-    """With all that an answer needs besides the weights. Raises what `make_ready` raises."""
+    """With all that an answer needs besides the weights. Raises what `set_embedding_types` raises."""
     described = describe(inventory.config)
-    ready = make_ready(inventory, described, tokenizer, metadata.parameters)
+    ready = set_embedding_types(inventory, described, tokenizer, metadata.parameters)
     notes = (*ready.notes, *carried_notes(adapters, label))
     context = context_tokens(described, ready.pooling)
     return Opened(label, inventory, draft, metadata, ready, context, notes, adapters=adapters)

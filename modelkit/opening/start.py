@@ -33,7 +33,7 @@ from runtime.forecast import Demand
 from runtime.loaded import LoadedModel
 from runtime.loading import Loading, begin_load
 from runtime.models import describe
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.records import dataclass
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.pair import drafters_for

@@ -2,7 +2,7 @@
 
     decide       a source and a wanted format -> its config and the fate of every tensor
     check_parts  `checks`: target and draft, each by itself and together
-    make_ready   `ready`: everything else that a request needs
+    set_embedding_types   `ready`: everything else that a request needs
 
 A folder that is run is what its package would be: the same config, the same tensors, or the same refusal.
 """

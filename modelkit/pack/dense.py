@@ -20,7 +20,7 @@ from runtime.records import dataclass
 if TYPE_CHECKING:
     import numpy as np
 
-    from runtime.nn.dense import Activation, Weights
+    from runtime.nn.feed_forward.dense import Activation, Weights
 
 _CONFIG_BYTES = 1 << 16
 _MOST = 1 << 20
@@ -61,7 +61,7 @@ class DenseFile:
 
     def read(self) -> "Weights":
         """Its weights, in float32. Raises SourceError."""
-        from runtime.nn.dense import Weights  # with it comes MLX, which a plan needs not
+        from runtime.nn.feed_forward.dense import Weights  # with it comes MLX, which a plan needs not
 
         label = f"{self.folder}/{MODULE_WEIGHTS}"
         with open_regular(self.weight.path, label) as file:

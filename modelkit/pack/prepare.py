@@ -33,7 +33,7 @@ from modelkit.pack.origins import Line, lines_of
 from modelkit.pack.part import Part
 from modelkit.pack.planning.heads import has_head, head_notes
 from modelkit.pack.planning.planned import Role
-from modelkit.pack.ready import Ready, Unfit, make_ready
+from modelkit.pack.ready import Ready, Unfit, set_embedding_types
 from modelkit.pack.sources import Origin, Source, open_origin, with_head
 from modelkit.pack.worded import worded
 from modelkit.pack.writing.conversion import memo_key, recall, source_digests
@@ -278,7 +278,7 @@ def _ready(
 ) -> Ready:
     """All that running needs beside the weights. Raises PlanError, TokenizerError, TemplateError."""
     try:
-        return make_ready(
+        return set_embedding_types(
             target.source.inventory,
             described,
             tokenizer,

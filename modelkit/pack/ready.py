@@ -64,7 +64,7 @@ class Ready:
     """How a text's hidden states become its embedding."""
 
 
-def make_ready(
+def set_embedding_types(
     inventory: Inventory,
     described: Described,
     tokenizer: Tokenizer,

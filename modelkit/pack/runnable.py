@@ -14,7 +14,7 @@ from modelkit.pack.checks import DraftAlone, check_config, check_parts, check_re
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import read_metadata
 from modelkit.pack.part import CONFIG
-from modelkit.pack.ready import make_ready
+from modelkit.pack.ready import set_embedding_types
 from modelkit.pack.sources import Origin, open_files
 from modelkit.pack.worded import worded
 from modelkit.source.strict_json import read_json
@@ -40,7 +40,7 @@ def check_runs(files: Mapping[str, Path], label: str, weights: Weights) -> tuple
         except DraftAlone as alone:
             return (f"{alone.message}. {alone.hint}",)
         inventory = origin.source.inventory
-        make_ready(inventory, describe(inventory.config), tokenizer, metadata.parameters)
+        set_embedding_types(inventory, describe(inventory.config), tokenizer, metadata.parameters)
     return ()
 
 

@@ -40,8 +40,8 @@ class Settings:
     there.
     """
     operations: Operations | None = None
-    """The column of `runtime.nn.ops` that models compute by: MODELKIT_OPS. "plain" is every operation as it
-    is defined, to tell a wrong kernel from a wrong model; None leaves it to the device.
+    """The column of `runtime.nn.operations.ops` that models compute by: MODELKIT_OPS. "plain" is every
+    operation as it is defined, to tell a wrong kernel from a wrong model; None leaves it to the device.
     """
     shards: int = 1
     """Where several machines run a model: among how many of them each layer is shared. `load` says it."""

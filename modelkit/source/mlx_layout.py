@@ -34,7 +34,7 @@ class MlxWeights:
     factored: Mapping[str, CodeMatrix] = field(default_factory=dict)
     """The modules of NVFP4 with a factor for each matrix, which are none of the packed ones."""
     ordered: frozenset[str] = frozenset()
-    """Those of the packed modules whose inputs lie in an order (`runtime.nn.ordered`)."""
+    """Those of the packed modules whose inputs lie in an order (`runtime.nn.weights.act_order`)."""
 
 
 def read_mlx_weights(inventory: Inventory) -> MlxWeights | None:

@@ -26,5 +26,5 @@ What outlives a row (the prefix cache):
     prompts            the same for what an encoder reads
     disk_pages, page_folder, page_files, page_tensors    pages on disk
 
-Nothing here knows a network; `runtime.nn.attend` and recurrent layers call it.
+Nothing here knows a network; `runtime.nn.attention.attend` and recurrent layers call it.
 """

@@ -10,8 +10,8 @@ from typing import Any
 from runtime.config.fields import Fields, whole_heads
 from runtime.config.rope_block import only_repeats
 from runtime.errors import UnsupportedModel, shown
-from runtime.nn.mlp import ACTIVATIONS
-from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
 
 

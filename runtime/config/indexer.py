@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from runtime.config.fields import Fields
-from runtime.nn.indexer import IndexShape
+from runtime.nn.attention.indexer import IndexShape
 
 _LETTERS = {"F": "full", "S": "shared"}
 

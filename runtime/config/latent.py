@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.config.fields import Fields, whole_heads
-from runtime.nn.mla import LatentShape
-from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
+from runtime.nn.attention.mla import LatentShape
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope, yarn_scale
 
 
 def read_latent(

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.nn.mamba1 import Mamba1Spec
-from runtime.nn.mamba2 import Mamba2Spec, step_bounds
+from runtime.nn.recurrent.mamba1 import Mamba1Spec
+from runtime.nn.recurrent.mamba2 import Mamba2Spec, step_bounds
 
 _RECURRENT = ("mamba", "linear_attention")
 _ATTENTION = ("attention", "full_attention")

@@ -12,7 +12,7 @@ query_parts   so many queries at a time, of attention whose scores have a bias
 composed   sublayers put together from any column's own operations
 native     kernels of our own, which take the place of all of these where they are built
 
-`table` is what models compute by here: the processor's column of `runtime.nn.ops`.
+`table` is what models compute by here: the processor's column of `runtime.nn.operations.ops`.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,8 @@ __all__ = ["BlasReport", "bind_blas", "report", "set_threads", "table", "thread_
 
 def table(otherwise: Any) -> dict[str, Callable[..., Any]]:
     """The operations that have a form of their own on a processor, by their names in
-    `runtime.nn.operations.Operations`, without kernels of our own. otherwise: the column that computes what
-    these forms do not cover.
+    `runtime.nn.operations.signatures.Operations`, without kernels of our own. otherwise: the column that
+    computes what these forms do not cover.
     """
     from runtime.cpu import activation, blocks, folded, products, turn  # MLX, which a report can do without
 

@@ -19,9 +19,7 @@ FEWEST = 64
 
 
 def asking(otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
-    """How experts are asked (`runtime.nn.operations.Operations.ask`): in blocks where rows are many, else
-    `otherwise`.
-    """
+    """How experts are asked (`Operations.ask`): in blocks where rows are many, else `otherwise`."""
 
     def ask(x: mx.array, chosen: mx.array, answer: Answer, experts: int | None) -> mx.array:
         if experts is None or chosen.size < max(FEWEST, experts * BLOCK // 2):

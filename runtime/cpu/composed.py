@@ -23,7 +23,9 @@ def by_name(column: Any, others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Composed:
-    """of: functions by their names in `runtime.nn.operations.Operations`, and activations by theirs."""
+    """of: functions by their names in `runtime.nn.operations.signatures.Operations`, and activations by
+    theirs.
+    """
 
     def __init__(self, of: Mapping[str, Any]) -> None:
         self._of = of

@@ -29,7 +29,9 @@ UNSEEN = -1e30
 
 
 def attending(otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
-    """Attention (`runtime.nn.operations.Attend`): folded where that is the faster way, else `otherwise`."""
+    """Attention (`runtime.nn.operations.signatures.Attend`): folded where that is the faster way, else
+    `otherwise`.
+    """
 
     def attend(
         step: Step | None,
@@ -71,8 +73,8 @@ def folded_attention(
     scale: float,
     softcap: float | None = None,
 ) -> mx.array:
-    """As `runtime.nn.plain.attend`, for a mask of this step. Returns [B, H, L, Dv]; of one token the same
-    numbers as [B, G, H / G, Dv].
+    """As `runtime.nn.operations.plain.attend`, for a mask of this step. Returns [B, H, L, Dv]; of one token
+    the same numbers as [B, G, H / G, Dv].
     """
     batch, heads, width, _ = queries.shape
     seen = keys.shape[2]

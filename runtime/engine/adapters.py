@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
-from runtime.nn.adapter_stacks import AdapterStacks
-from runtime.nn.adapters import Adapter
-from runtime.nn.low_rank import LowRanks
-from runtime.nn.row_adapters import Members, RowAdapters
+from runtime.nn.adapters.adapter import Adapter
+from runtime.nn.adapters.low_rank import LowRanks
+from runtime.nn.adapters.rows import Members, RowAdapters
+from runtime.nn.adapters.stacks import AdapterStacks
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from runtime.engine.steps import Steps
 from runtime.engine.thread import ThreadEnded
 from runtime.engine.waiting import Waiting
 from runtime.errors import CacheFull, RankLost, RuntimeFault
-from runtime.nn import ops
+from runtime.nn.operations import ops
 
 
 class Loop:

@@ -18,7 +18,7 @@ from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.sources import Sources
 from runtime.loaded import LoadedModel
-from runtime.nn.rope_spec import long_after
+from runtime.nn.positions.rope_spec import long_after
 from runtime.records import dataclass
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.drafting import Drafting

@@ -22,7 +22,7 @@ from runtime.engine.notifier import Notifier
 from runtime.engine.room import Room
 from runtime.engine.row import Row
 from runtime.errors import CacheFull, NotNumbers
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.parts.decoder import decoder_parts_of
 from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.rejection import Guesses

@@ -12,9 +12,9 @@ from runtime.config.decoder import layer_count, one_rope, read_shape, read_windo
 from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
 from runtime.nn.activation import sigmoid
-from runtime.nn.block import Sandwich
-from runtime.nn.gated_attention import OpenedAttention
-from runtime.nn.rope import Rope
+from runtime.nn.attention.gated_attention import OpenedAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import Sandwich
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch

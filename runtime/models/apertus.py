@@ -14,14 +14,14 @@ from runtime.config.decoder import DecoderConfig, layer_count, own_rope, read_sh
 from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
 from runtime.nn.activation import XIELU
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.attention.self_attention import HeadNormAttention
+from runtime.nn.feed_forward.mlp import ACTIVATIONS, MLP
 from runtime.nn.norm import Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.self_attention import HeadNormAttention
-from runtime.nn.sublayer import added
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.names import text_tensors

@@ -36,7 +36,7 @@ class Described:
 
     def network(self) -> Any:
         """A Network with lazy (unallocated) weights, named as the tensors of the checkpoint."""
-        from runtime.nn.build_network import build_network
+        from runtime.nn.weights.build_network import build_network
 
         return build_network(self.family.build, self.config)
 

@@ -14,14 +14,14 @@ from runtime.cache.protocol import AttentionCache
 from runtime.config.decoder import layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.mlp import GatedMLP
+from runtime.nn.feed_forward.moe import SoftmaxMoE
 from runtime.nn.layer import FeedForward, Layer
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import Norm
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sparse import SoftmaxMoE
-from runtime.nn.sublayer import added
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

@@ -13,11 +13,11 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
-from runtime.nn.mlp import GatedMLP
-from runtime.nn.route import RuledRouter
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sparse import SharedMoE
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.mlp import GatedMLP
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import RuledRouter
+from runtime.nn.residual.block import PreNorm
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always

@@ -16,9 +16,9 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.alibi import Alibi, slopes
-from runtime.nn.block import PreNorm
-from runtime.nn.fused_attention import FusedAttention
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.positions.alibi import Alibi, slopes
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.names import respelled, without_spares

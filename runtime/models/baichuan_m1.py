@@ -26,11 +26,11 @@ from runtime.config.decoder import (
 from runtime.config.fields import Fields
 from runtime.models.baichuan import HEAD_FILES, normed_head
 from runtime.models.family import Family
-from runtime.nn.attend import attend
-from runtime.nn.block import PreNorm
-from runtime.nn.conv import CausalConv
-from runtime.nn.fused_attention import FusedAttention
-from runtime.nn.rope import Rope
+from runtime.nn.attention.attend import attend
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.recurrent.conv import CausalConv
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

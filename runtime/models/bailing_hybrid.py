@@ -14,12 +14,12 @@ from runtime.config.fields import Fields
 from runtime.config.latent import read_latent
 from runtime.models import ring_linear
 from runtime.models.family import CORRECTIONS, RATES, Family
-from runtime.nn.block import PreNorm
-from runtime.nn.conv import with_filters
-from runtime.nn.kimi_delta import KimiDeltaSpec, LingDelta
-from runtime.nn.mla import GatedLatentAttention, LatentShape, split_latent_heads
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.attention.mla import GatedLatentAttention, LatentShape, split_latent_heads
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.kimi_delta import KimiDeltaSpec, LingDelta
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch

@@ -16,11 +16,11 @@ from runtime.config.expert_groups import read_groups
 from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.names import architecture_name
-from runtime.nn.block import PreNorm
-from runtime.nn.fused_attention import FusedAttention
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.attention.self_attention import HeadNormAttention
 from runtime.nn.layer import FeedForward, Mixer
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.experts import Weights, to_switch

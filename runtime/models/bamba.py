@@ -11,16 +11,16 @@ from runtime.config.decoder import DecoderConfig, layer_count, listed_layers, on
 from runtime.config.fields import Fields
 from runtime.config.mamba import read_mamba2, recurrent_layers, settled
 from runtime.models.family import RATES, Family
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.conv import with_filters
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.mlp import GatedMLP
 from runtime.nn.layer import Mixer
-from runtime.nn.mamba2 import Mamba2, Mamba2Spec
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import RMSNorm
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added
+from runtime.nn.positions.rope import Rope
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.mamba2 import Mamba2, Mamba2Spec
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.experts import Weights

@@ -3,7 +3,7 @@ prompt, a decoder answers; positions are added to embeddings, biases are everywh
 sublayers or behind.
 
 Both stacks have one table of tokens, which is the head, too; most add a bias to logits. Tables of positions
-that are waves are not in most files; a file's own goes first, as in transformers.
+that are sinusoids are not in most files; a file's own goes first, as in transformers.
 
 Sources: arXiv 1910.13461; transformers modeling_{bart,mbart,m2m_100,marian,pegasus,blenderbot,
 blenderbot_small,plbart,mvp}.py.
@@ -20,14 +20,14 @@ from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.models.bart_config import Config, StackConfig, parse
 from runtime.models.family import Family
-from runtime.nn.attend import attend_over, split_heads
-from runtime.nn.bidirectional import whole_texts
+from runtime.nn.attention.attend import attend_over, split_heads
+from runtime.nn.attention.bidirectional import whole_texts
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.mlp import ACTIVATIONS, MLP
 from runtime.nn.linear import embed, linear, tied
-from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.waves import waves
+from runtime.nn.positions.sinusoids import sinusoids
 from runtime.step import Inputs, Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.quantizing import EIGHT_ELSE, SOURCE, Row
@@ -261,14 +261,14 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
 
 
 def _unsaid(config: Config) -> dict[str, mx.array]:
-    """A bias that is none, and positions that are waves."""
+    """A bias that is none, and positions that are sinusoids."""
     unsaid = {"final_logits_bias": mx.zeros((1, config.vocab_size))} if config.kind.biased else {}
-    if not config.kind.waves:
+    if not config.kind.sinusoids:
         return unsaid
     half = config.hidden_size // 2
-    spread = half - 1 if config.kind.waves == "to the last" else half
+    spread = half - 1 if config.kind.sinusoids == "to the last" else half
     for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-        unsaid[f"{name}.embed_positions.weight"] = waves(mx.arange(stack.places), half, spread)
+        unsaid[f"{name}.embed_positions.weight"] = sinusoids(mx.arange(stack.places), half, spread)
     return unsaid
 
 

@@ -7,12 +7,12 @@ from dataclasses import field
 from typing import Any, Literal
 
 from runtime.config.fields import Fields
-from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.records import dataclass
 
-Waves = Literal["", "to the last", "to the whole"]
-"""How the lengths of waves are spread that stand for positions: the longest is 10,000, or what comes behind
-the last would be. "": positions are a learned table.
+Sinusoids = Literal["", "to the last", "to the whole"]
+"""How the wavelengths of positions are spread: the longest is 10,000, or what comes behind the last would be.
+"": positions are a learned table.
 """
 
 
@@ -26,7 +26,7 @@ class Kind:
     """Of tokens and positions together."""
     norms_tokens: bool = False
     """In the decoder that one is of tokens alone, before positions are added."""
-    waves: Waves = ""
+    sinusoids: Sinusoids = ""
     before: int = 0
     """Rows of the tables of positions that no token has."""
     biased: bool = True
@@ -48,10 +48,16 @@ KINDS = {
     "bart": Kind(norms_entering=True, before=2, start=2),
     "mbart": Kind(norms_first=True, norms_entering=True, before=2),
     "m2m_100": Kind(
-        norms_first=True, waves="to the last", before=2, biased=False, scaled=True, activation="relu", start=2
+        norms_first=True,
+        sinusoids="to the last",
+        before=2,
+        biased=False,
+        scaled=True,
+        activation="relu",
+        start=2,
     ),
-    "marian": Kind(waves="to the whole", start=58100),
-    "pegasus": Kind(norms_first=True, waves="to the whole", start=0),
+    "marian": Kind(sinusoids="to the whole", start=58100),
+    "pegasus": Kind(norms_first=True, sinusoids="to the whole", start=0),
     "blenderbot": Kind(
         norms_first=True,
         start=1,
@@ -156,10 +162,10 @@ def _refuse_older(fields: Fields, kind: Kind) -> None:
             "add_final_layer_norm": kind.norms_first,
             "normalize_before": kind.norms_first,
             "normalize_embedding": kind.norms_entering,
-            "static_position_embeddings": bool(kind.waves),
+            "static_position_embeddings": bool(kind.sinusoids),
         }
     )
-    if not kind.waves:
+    if not kind.sinusoids:
         fields.count("extra_pos_embeddings", kind.before, low=kind.before, high=kind.before)
 
 
@@ -177,7 +183,7 @@ def _stack(fields: Fields, kind: Kind, name: str, hidden: int, context: int) -> 
     heads = fields.count(f"{name}_attention_heads", 16, high=4096)
     if hidden % heads:
         fields.refuse("d_model", f"a multiple of {name}_attention_heads, {heads}")
-    if kind.waves and (hidden % 2 or hidden < 4):
+    if kind.sinusoids and (hidden % 2 or hidden < 4):
         fields.refuse("d_model", "an even number from 4 on")
     return StackConfig(
         kind=kind,

@@ -19,12 +19,12 @@ from runtime.config.expert_groups import read_groups
 from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
 from runtime.nn.activation import sigmoid
-from runtime.nn.block import Sandwich
-from runtime.nn.gated_attention import OpenedAttention
+from runtime.nn.attention.gated_attention import OpenedAttention
 from runtime.nn.layer import Layer
 from runtime.nn.norm import Normalize, RMSNorm
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.block import Sandwich
 from runtime.parts.decoder import DecoderParts
 from runtime.records import dataclass
 from runtime.step import Step

@@ -23,14 +23,14 @@ from runtime.cache.protocol import Caches
 from runtime.models.bert_config import BUCKETS, Config, parse
 from runtime.models.family import Family
 from runtime.models.names import architecture_name
-from runtime.nn.attend import split_heads
-from runtime.nn.bidirectional import Between, attend_both_ways
+from runtime.nn.attention.attend import split_heads
+from runtime.nn.attention.bidirectional import Between, attend_both_ways
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.nn.linear import embed, linear
-from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
-from runtime.nn.relative import RelativeBias
-from runtime.nn.sublayer import projections
+from runtime.nn.positions.relative_bias import RelativeBias
+from runtime.nn.residual.sublayer import projections
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.names import renamed

@@ -11,7 +11,7 @@ from typing import Any
 from runtime.config.decoder import layer_count
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.records import dataclass
 
 _KINDS = (

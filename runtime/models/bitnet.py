@@ -19,14 +19,14 @@ from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
 from runtime.nn.activation import gated
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import Projected, SelfAttention
+from runtime.nn.feed_forward.mlp import GatedMLP
 from runtime.nn.linear import linear
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.rounded import RoundingNorm, rounded
-from runtime.nn.self_attention import Projected, SelfAttention
-from runtime.nn.sublayer import projections
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
+from runtime.nn.residual.sublayer import projections
+from runtime.nn.rounding import RoundingNorm, rounded
 from runtime.parts.feed_forward import FeedForwardParts
 from runtime.records import dataclass
 from runtime.step import Step

@@ -17,12 +17,12 @@ from runtime.config.fields import Fields
 from runtime.models.falcon import NAMES
 from runtime.models.family import Family
 from runtime.nn.activation import gelu_tanh
-from runtime.nn.alibi import Alibi, slopes
-from runtime.nn.block import PreNorm
-from runtime.nn.fused_attention import GroupedAttention
+from runtime.nn.attention.fused_attention import GroupedAttention
+from runtime.nn.feed_forward.mlp import MLP
 from runtime.nn.layer import Layer
-from runtime.nn.mlp import MLP
 from runtime.nn.norm import Normalize
+from runtime.nn.positions.alibi import Alibi, slopes
+from runtime.nn.residual.block import PreNorm
 from runtime.step import Step
 from runtime.tensors.names import respelled, without_spares
 from runtime.trunks.decoder import CausalLM, Trunk, attention_layout, layer_norms

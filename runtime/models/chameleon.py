@@ -16,13 +16,13 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn import ops
-from runtime.nn.block import PostNorm, PreNorm
+from runtime.nn.attention.self_attention import HeadNormAttention
 from runtime.nn.layer import Layer
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PostNorm, PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

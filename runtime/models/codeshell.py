@@ -13,8 +13,8 @@ from runtime.config.decoder import key_heads, layer_count, one_rope, read_older_
 from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.gpt_bigcode import MASKS, Config
-from runtime.nn.block import PreNorm
-from runtime.nn.fused_attention import FusedAttention
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.residual.block import PreNorm
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.names import GPT_NAMES, respelled, without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp

@@ -13,11 +13,11 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape, read_windows
 from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
-from runtime.nn.block import Parallel
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import Parallel
 from runtime.records import dataclass
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes

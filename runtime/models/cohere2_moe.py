@@ -15,16 +15,16 @@ from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_sh
 from runtime.config.fields import Fields
 from runtime.config.rope_block import only_repeats
 from runtime.models.family import Family
-from runtime.nn import ops
-from runtime.nn.block import Parallel
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.mlp import GatedMLP
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import Choice, best, top_then_softmax
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import Takes, added
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize, RMSNorm
-from runtime.nn.route import Choice, best, top_then_softmax
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sparse import SharedMoE
+from runtime.nn.operations import ops
+from runtime.nn.residual.block import Parallel
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step

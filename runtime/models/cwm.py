@@ -7,7 +7,7 @@ from runtime.config.decoder import layer_count, one_rope, own_rope, read_shape
 from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
-from runtime.nn.rope_spec import read_rope
+from runtime.nn.positions.rope_spec import read_rope
 from runtime.tensors.names import without_spares
 
 _THETA = 1e6

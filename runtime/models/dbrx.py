@@ -23,13 +23,13 @@ from runtime.config.decoder import (
 from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.mpt import Clipped
-from runtime.nn.block import PreNorm
-from runtime.nn.fused_attention import FusedAttention
-from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
+from runtime.nn.feed_forward.moe import SoftmaxMoE
 from runtime.nn.norm import LayerNorm
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.sparse import SoftmaxMoE
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.experts import Weights, to_switch

@@ -25,16 +25,16 @@ from runtime.config.indexer import read_choosers, read_index
 from runtime.config.latent import latent_rope, read_latent
 from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, Family, Head
-from runtime.nn.block import NormedSublayer, PreNorm
-from runtime.nn.gated_latent import GatedNorm, GatedQueries
-from runtime.nn.indexer import IndexShape
+from runtime.nn.attention.gated_mla import GatedNorm, GatedQueries
+from runtime.nn.attention.indexer import IndexShape
+from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.layer import FeedForward, Layer
-from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.sublayer import added
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.block import NormedSublayer, PreNorm
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint

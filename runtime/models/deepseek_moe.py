@@ -10,8 +10,8 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch

@@ -20,17 +20,17 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.config.rope_block import one_of_several
 from runtime.models.family import CORRECTIONS, Family
-from runtime.nn import ops
-from runtime.nn.compressed import Caches as Memories
-from runtime.nn.compressed import CompressedAttention, Shape
-from runtime.nn.hyper import WIDE, HyperBlock, HyperHead, MixingConnection, Streams
-from runtime.nn.indexer import IndexShape
+from runtime.nn.attention.compressed import Caches as Memories
+from runtime.nn.attention.compressed import CompressedAttention, Shape
+from runtime.nn.attention.indexer import IndexShape
+from runtime.nn.feed_forward.custom_gate import CustomGateExperts, CustomGateMLP, clipped_before
+from runtime.nn.feed_forward.router import GATES, Choice, RuledRouter, weighed
 from runtime.nn.linear import Takes, added, embed
 from runtime.nn.module import Module
-from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP, clipped_before
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.route import GATES, Choice, RuledRouter, weighed
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.hyper_connections import WIDE, HyperBlock, HyperHead, MixingConnection, Streams
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
@@ -49,7 +49,7 @@ class Config(DecoderConfig):
     """Of each layer's attention."""
     streams: Streams
     rounds: int
-    """Of how streams are mixed (`runtime.nn.hyper`)."""
+    """Of how streams are mixed (`runtime.nn.residual.hyper_connections`)."""
     hashed: tuple[bool, ...]
     """Of each layer: its experts are chosen by ids."""
     experts: int
@@ -254,8 +254,10 @@ class Mixture(Module):
             HashRouter(config) if hashed else RuledRouter(*own, corrected=True)
         )
         gate = clipped_before(config.limit)
-        self.switch_mlp = OwnGateExperts(config.hidden_size, config.intermediate_size, config.experts, gate)
-        self.shared_experts = OwnGateMLP(config.hidden_size, config.shared, gate)
+        self.switch_mlp = CustomGateExperts(
+            config.hidden_size, config.intermediate_size, config.experts, gate
+        )
+        self.shared_experts = CustomGateMLP(config.hidden_size, config.shared, gate)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.switch_mlp(x, self.gate(x, step), step) + self.shared_experts(x, step)

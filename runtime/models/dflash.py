@@ -22,12 +22,12 @@ from runtime.models import laguna
 from runtime.models.dflash_config import Config, parse
 from runtime.models.family import Family
 from runtime.nn.activation import softplus
-from runtime.nn.attend import Mask, attention, merge_heads, split_heads
+from runtime.nn.attention.attend import Mask, attention, merge_heads, split_heads
+from runtime.nn.attention.self_attention import HeadNormAttention
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention
+from runtime.nn.positions.rope import Rope
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.trunks.decoder import attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms

@@ -17,11 +17,11 @@ from runtime.cache.protocol import AttentionCache
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.attend import attend
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.attend import attend
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.norm import rms
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.names import without_spares

@@ -20,12 +20,12 @@ from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_sh
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import RATES, Family
-from runtime.nn.attend import merge_heads
+from runtime.nn.attention.attend import merge_heads
+from runtime.nn.attention.self_attention import HeadNormAttention, Projected
+from runtime.nn.feed_forward.mlp import GatedMLP
 from runtime.nn.linear import linear
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention, Projected
+from runtime.nn.positions.rope import Rope
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.names import without_spares

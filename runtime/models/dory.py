@@ -25,13 +25,13 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_shape, read_
 from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.nn.activation import gated, sigmoid
+from runtime.nn.attention.self_attention import Projected, SelfAttention
+from runtime.nn.feed_forward.mlp import GatedMLP
 from runtime.nn.linear import embed, linear
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import UnitNorm
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import Projected, SelfAttention
-from runtime.nn.sublayer import projections
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.names import respelled, without_spares

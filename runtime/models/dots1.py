@@ -16,10 +16,10 @@ from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.olmo2 import full_every
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.layer import Mixer
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.experts import Weights, to_switch

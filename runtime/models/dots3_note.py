@@ -21,13 +21,13 @@ from runtime.config.fields import Fields
 from runtime.config.latent import latent_rope, latent_shape
 from runtime.config.rope_block import one_of_several
 from runtime.models.family import CORRECTIONS, Family
-from runtime.nn.block import PreNorm
-from runtime.nn.indexer import IndexShape
+from runtime.nn.attention.indexer import IndexShape
+from runtime.nn.attention.mla import GatedLatentAttention, LatentShape, split_latent_heads
 from runtime.nn.linear import linear
-from runtime.nn.mla import GatedLatentAttention, LatentShape, split_latent_heads
 from runtime.nn.norm import RMSNorm
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

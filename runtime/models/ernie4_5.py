@@ -20,12 +20,12 @@ from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_sh
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import CORRECTIONS, Family
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import RuledRouter
 from runtime.nn.layer import FeedForward
-from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.route import RuledRouter
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sparse import SharedMoE
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.block import PreNorm
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint

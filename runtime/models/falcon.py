@@ -25,9 +25,9 @@ from runtime.config.decoder import (
 )
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.alibi import Alibi, slopes
-from runtime.nn.block import Parallel, PreNorm, SideBySide
-from runtime.nn.fused_attention import GroupedAttention
+from runtime.nn.attention.fused_attention import GroupedAttention
+from runtime.nn.positions.alibi import Alibi, slopes
+from runtime.nn.residual.block import Parallel, PreNorm, SideBySide
 from runtime.records import dataclass
 from runtime.tensors.names import respelled, without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp

@@ -18,19 +18,19 @@ from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_sh
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import RATES, Family
-from runtime.nn import ops
 from runtime.nn.activation import gated
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.conv import with_filters
+from runtime.nn.attention.self_attention import Projected, SelfAttention
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.nn.linear import embed, linear
-from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
-from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import Projected, SelfAttention
-from runtime.nn.sublayer import added, feed_forward_parts, projections, sublayer_parts_of
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.mamba2 import Mamba2, Mamba2Spec, step_bounds
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import added, feed_forward_parts, projections, sublayer_parts_of
 from runtime.parts.attention import AttentionParts
 from runtime.parts.decoder import DecoderParts
 from runtime.parts.feed_forward import FeedForwardParts

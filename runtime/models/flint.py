@@ -14,9 +14,9 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import layer_count, listed_layers, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention
+from runtime.nn.attention.self_attention import HeadNormAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.experts import Weights, to_switch
 from runtime.tensors.names import respelled, without_spares

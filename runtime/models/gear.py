@@ -17,13 +17,13 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_shape, read_
 from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.nn.activation import sigmoid
-from runtime.nn.block import Sandwich
-from runtime.nn.conv import CausalConv, with_filters
+from runtime.nn.attention.self_attention import HeadNormAttention
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, one_added
-from runtime.nn.self_attention import HeadNormAttention
-from runtime.nn.sublayer import projections
+from runtime.nn.recurrent.conv import CausalConv, with_filters
+from runtime.nn.residual.block import Sandwich
+from runtime.nn.residual.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.names import respelled, without_spares

@@ -27,10 +27,10 @@ from runtime.config.fields import Fields
 from runtime.config.text import text_block
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm, Sandwich
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.norm import one_added
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm, Sandwich
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.names import text_tensors

@@ -22,14 +22,14 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import Family
 from runtime.models.gemma4 import Attention
 from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layout, unused_projections
-from runtime.nn import ops
 from runtime.nn.activation import gated, softcap
+from runtime.nn.feed_forward.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.linear import MATRICES, embed, linear
-from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
-from runtime.nn.rope import Rope
-from runtime.nn.sublayer import (
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.sublayer import (
     added,
     closing,
     defined_together,
@@ -323,7 +323,7 @@ class Block(Module):
         return added(x, self.mlp, step, norm=before, after=after)
 
     def sublayer_parts(self) -> tuple[Any, ...] | None:
-        """See `runtime.nn.sublayer.sublayer_parts_of`."""
+        """See `runtime.nn.residual.sublayer.sublayer_parts_of`."""
         if not all(
             defined_together(type(self), called, "sublayer_parts") for called in ("__call__", "_compute")
         ):

@@ -28,18 +28,18 @@ from runtime.models.gemma4_config import (
     read_tower,
     unused_projections,
 )
-from runtime.nn import ops
 from runtime.nn.activation import gated
-from runtime.nn.attend import attend, attend_over, split_heads
-from runtime.nn.attending import Attending
+from runtime.nn.attention.attend import attend, attend_over, split_heads
+from runtime.nn.attention.attention_sublayer import AttentionSublayer
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.mlp import ACTIVATIONS, GatedMLP
+from runtime.nn.feed_forward.router import Choice, choose
 from runtime.nn.linear import MATRICES, embed, linear
-from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, PlainRMS, RMSNorm, added_normed, rms
-from runtime.nn.rope import Rope
-from runtime.nn.route import Choice, choose
-from runtime.nn.sublayer import (
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.sublayer import (
     added,
     attention_parts,
     closing,
@@ -89,7 +89,7 @@ class Widths(Protocol):
     def bias(self) -> bool: ...
 
 
-class Attention(Attending):
+class Attention(AttentionSublayer):
     """Unscaled: queries and keys are normed with weights, values without."""
 
     def __init__(self, config: Widths, layer: Layer, rope: Rope) -> None:
@@ -109,11 +109,11 @@ class Attention(Attending):
 
     @property
     def head_counts(self) -> tuple[int, int]:
-        """As in `runtime.nn.self_attention`."""
+        """As in `runtime.nn.attention.self_attention`."""
         return self._attends.count, self._layer.kv_heads
 
     def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
-        """As in `runtime.nn.self_attention`."""
+        """As in `runtime.nn.attention.self_attention`."""
         attends = replace(self._attends, count=heads, groups=groups)
         return {"_attends": attends, "_layer": replace(self._layer, kv_heads=groups)}
 
@@ -152,7 +152,7 @@ class Router(Module):
         return choose(self._routing(), linear(self.proj, rms(x, eps) * by * times, step))
 
     def ruled(self) -> tuple[nn.Module, Routing | None]:
-        """See `runtime.nn.sublayer.asks`."""
+        """See `runtime.nn.residual.sublayer.asks`."""
         return self.proj, self._routing() if type(self.proj) in MATRICES else None
 
     def reading(self) -> ScaledRMS:
@@ -201,7 +201,7 @@ class Block(Module):
         return added(x, self.mlp, step, norm=before, after=after)
 
     def sublayer_parts(self) -> tuple[Any, ...] | None:
-        """See `runtime.nn.sublayer.sublayer_parts_of`."""
+        """See `runtime.nn.residual.sublayer.sublayer_parts_of`."""
         if not defined_together(type(self), "__call__", "sublayer_parts"):
             return None
         first = self.self_attn.parts(self.input_layernorm, self.post_attention_layernorm)

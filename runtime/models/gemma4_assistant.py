@@ -22,11 +22,11 @@ from runtime.models import gemma4_config
 from runtime.models.family import Family
 from runtime.models.gemma4 import CHECKPOINT, make_blocks
 from runtime.models.gemma4_config import read_tower, unused_projections
-from runtime.nn import ops
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
-from runtime.nn.rope import Rope
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import always

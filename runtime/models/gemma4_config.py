@@ -7,7 +7,7 @@ from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
 from runtime.config.decoder import key_heads, layer_count, read_shape, rope_of_kind
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.records import dataclass
 
 _KINDS = ("full_attention", "sliding_attention")

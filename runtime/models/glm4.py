@@ -14,13 +14,13 @@ from runtime.cache.protocol import StepCache
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer, PreNorm
-from runtime.nn.mlp import FusedGatedMLP
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.mlp import FusedGatedMLP
 from runtime.nn.norm import Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer, PreNorm
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint

@@ -10,11 +10,11 @@ from runtime.cache.layout import Full, LayerSpec
 from runtime.config.decoder import layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family, Head
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.layer import Mixer
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch

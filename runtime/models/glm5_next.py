@@ -21,15 +21,15 @@ from runtime.config.fields import Fields
 from runtime.config.indexer import indexer_kinds
 from runtime.models import kimi_linear
 from runtime.models.family import CORRECTIONS, RATES, Family
-from runtime.nn.attend import merge_heads
-from runtime.nn.block_indexer import BlockShape, PoolIndexer
-from runtime.nn.hyper import WIDE, HyperBlock, MixingConnection, Streams
-from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
+from runtime.nn.attention.attend import merge_heads
+from runtime.nn.attention.block_indexer import BlockShape, PoolIndexer
+from runtime.nn.attention.mla import LatentAttention, LatentShape
+from runtime.nn.feed_forward.custom_gate import CustomGateExperts, CustomGateMLP, clipped_before
 from runtime.nn.layer import FeedForward, Layer, Mixer
 from runtime.nn.linear import linear
-from runtime.nn.mla import LatentAttention, LatentShape
 from runtime.nn.norm import Normalize
-from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP, clipped_before
+from runtime.nn.recurrent.kimi_delta import KimiDelta, KimiDeltaSpec
+from runtime.nn.residual.hyper_connections import WIDE, HyperBlock, MixingConnection, Streams
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -50,7 +50,7 @@ class Config(MixtureConfig):
     """Of gates and what passes them."""
     streams: Streams
     rounds: int
-    """Of how streams are mixed (`runtime.nn.hyper`)."""
+    """Of how streams are mixed (`runtime.nn.residual.hyper_connections`)."""
     recurrent: tuple[bool, ...]
     """Of each layer: it is a delta net; else latent attention."""
     sparse: tuple[bool, ...]
@@ -199,11 +199,11 @@ def _block(config: Config, *, folds: bool, sparse: bool) -> HyperBlock[StepCache
 def _feed_forward(config: Config, *, sparse: bool) -> FeedForward:
     hidden, spec, gate = config.hidden_size, config.mixture, clipped_before(config.limit)
     if not sparse:
-        return OwnGateMLP(hidden, config.intermediate_size, gate)
+        return CustomGateMLP(hidden, config.intermediate_size, gate)
     mixture = corrected_mixture(config)
-    mixture.switch_mlp = OwnGateExperts(hidden, spec.inner, spec.experts, gate)
+    mixture.switch_mlp = CustomGateExperts(hidden, spec.inner, spec.experts, gate)
     if spec.shared:
-        mixture.shared_experts = OwnGateMLP(hidden, spec.shared, gate)
+        mixture.shared_experts = CustomGateMLP(hidden, spec.shared, gate)
     return mixture
 
 

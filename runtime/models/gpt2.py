@@ -15,9 +15,9 @@ from runtime.config.decoder import DecoderConfig
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
-from runtime.nn.fused_attention import FusedAttention
-from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.names import GPT_NAMES, respelled, without_spares

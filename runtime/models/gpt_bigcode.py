@@ -14,8 +14,8 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
-from runtime.nn.fused_attention import GroupedAttention
+from runtime.nn.attention.fused_attention import GroupedAttention
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.names import GPT_NAMES, respelled, without_spares

@@ -12,8 +12,8 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.residual.block import PreNorm
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.names import GPT_NAMES, respelled, without_spares
 from runtime.trunks.decoder import attention_layout, layer_norms, plain_mlp

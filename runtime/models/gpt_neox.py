@@ -13,9 +13,9 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm, SideBySide
-from runtime.nn.fused_attention import GroupedAttention
-from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.attention.fused_attention import GroupedAttention
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import PreNorm, SideBySide
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.names import respelled, without_spares

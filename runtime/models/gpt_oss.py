@@ -16,15 +16,15 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, read_shape, read_windows
 from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.router import choose
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize
-from runtime.nn.rope_spec import read_rope
-from runtime.nn.route import choose
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import mixture_parts
+from runtime.nn.positions.rope_spec import read_rope
+from runtime.nn.residual.block import PreNorm
+from runtime.nn.residual.sublayer import mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step

@@ -18,12 +18,12 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
-from runtime.nn.block import Parallel
-from runtime.nn.fused_attention import FusedAttention
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.layer import Mixer
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import read_rope
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import read_rope
+from runtime.nn.residual.block import Parallel
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.names import GPT_TRUNK, respelled, without_spares

@@ -18,20 +18,20 @@ from runtime.config.fields import Fields
 from runtime.config.mamba import read_mamba2, recurrent_layers, settled
 from runtime.models.family import RATES, Family
 from runtime.models.granitemoe import MODULES, STACKS
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.conv import with_filters
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.mlp import GatedMLP
+from runtime.nn.feed_forward.router import choose
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.linear import linear
-from runtime.nn.mamba2 import Mamba2, Mamba2Spec
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, RMSNorm
-from runtime.nn.rope import Rope
-from runtime.nn.route import choose
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import mixture_parts
+from runtime.nn.positions.rope import Rope
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.mamba2 import Mamba2, Mamba2Spec
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step

@@ -13,11 +13,11 @@ from runtime.config.fields import Fields
 from runtime.models import granite
 from runtime.models.family import Family
 from runtime.models.granite import Granite, layout
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import Choice, choose
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.route import Choice, choose
-from runtime.nn.sparse import SharedMoE
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step

@@ -17,10 +17,10 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.fields import Fields
 from runtime.models import qwen_moe
 from runtime.models.family import Family
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.router import choose
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
-from runtime.nn.route import choose
 from runtime.parts.feed_forward import Routing
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

@@ -13,13 +13,13 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import RuledRouter
 from runtime.nn.norm import Normalize, RMSNorm
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.route import RuledRouter
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sparse import SharedMoE
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import PreNorm
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step

@@ -21,17 +21,17 @@ from runtime.config.fields import Fields
 from runtime.models import hunyuan
 from runtime.models.family import Family
 from runtime.models.internlm2 import apart
-from runtime.nn.attend import attend_over, split_heads
-from runtime.nn.attending import Attending
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.attend import attend_over, split_heads
+from runtime.nn.attention.attention_sublayer import AttentionSublayer
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import RuledRouter
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize, RMSNorm, rms
-from runtime.nn.rope import Rope
-from runtime.nn.route import RuledRouter
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sparse import SharedMoE
-from runtime.nn.sublayer import attention_parts
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
+from runtime.nn.residual.sublayer import attention_parts
 from runtime.parts.attention import AttentionParts
 from runtime.parts.feed_forward import Routing
 from runtime.parts.heads import Heads
@@ -112,7 +112,7 @@ class Lender(hunyuan.Attention):
         return _weighed(queries, self.query_layernorm, self.key_layernorm), rms(keys, self.key_layernorm.eps)
 
 
-class Reader(Attending):
+class Reader(AttentionSublayer):
     """Attention over the memory of another layer. B rows, L tokens, H heads, K head size."""
 
     def __init__(self, config: Config, rope: Rope | None) -> None:
@@ -127,11 +127,11 @@ class Reader(Attending):
 
     @property
     def head_counts(self) -> tuple[int, int]:
-        """As in `runtime.nn.self_attention`."""
+        """As in `runtime.nn.attention.self_attention`."""
         return self._attends.count, self._attends.groups
 
     def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
-        """As in `runtime.nn.self_attention`."""
+        """As in `runtime.nn.attention.self_attention`."""
         return {"_attends": replace(self._attends, count=heads, groups=groups)}
 
     def parts(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:

@@ -25,15 +25,15 @@ from runtime.config.indexer import choosers_of
 from runtime.config.latent import read_latent
 from runtime.models.family import Family
 from runtime.nn.activation import sigmoid
-from runtime.nn.hyper import WIDE, AddingConnection, HyperBlock, HyperHead, Streams
-from runtime.nn.indexer import IndexShape
+from runtime.nn.attention.indexer import IndexShape
+from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.feed_forward.custom_gate import CustomGateExperts, clipped_before
 from runtime.nn.layer import FeedForward, Layer
 from runtime.nn.linear import linear
-from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.norm import Normalize
-from runtime.nn.own_gate import OwnGateExperts, clipped_before
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.hyper_connections import WIDE, AddingConnection, HyperBlock, HyperHead, Streams
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -198,7 +198,7 @@ def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     hidden, spec = config.hidden_size, config.mixture
     mixture = corrected_mixture(config)
     if config.limit is not None:
-        mixture.switch_mlp = OwnGateExperts(hidden, spec.inner, spec.experts, clipped_before(config.limit))
+        mixture.switch_mlp = CustomGateExperts(hidden, spec.inner, spec.experts, clipped_before(config.limit))
     return mixture
 
 

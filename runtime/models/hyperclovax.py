@@ -9,9 +9,9 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import Sandwich
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import Sandwich
 from runtime.records import dataclass
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms

@@ -23,19 +23,19 @@ from runtime.config.decoder import (
 )
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.inkling_config import Config, Growing, layout, parse
-from runtime.nn import ops
 from runtime.nn.activation import sigmoid
-from runtime.nn.attend import attend, split_heads
-from runtime.nn.conv import CausalConv, with_filters
+from runtime.nn.attention.attend import attend, split_heads
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.mlp import GatedMLP
+from runtime.nn.feed_forward.router import Choice, choose, corrected
 from runtime.nn.layer import Layer
 from runtime.nn.linear import Takes, added, linear
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, RMSNorm
-from runtime.nn.relative import by_distance
-from runtime.nn.route import Choice, choose, corrected
-from runtime.nn.sublayer import projections
+from runtime.nn.operations import ops
+from runtime.nn.positions.relative_bias import by_distance
+from runtime.nn.recurrent.conv import CausalConv, with_filters
+from runtime.nn.residual.sublayer import projections
 from runtime.parts.feed_forward import Routing
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -119,7 +119,7 @@ class Attention(Module):
 
     @property
     def head_counts(self) -> tuple[int, int]:
-        """See `runtime.nn.self_attention.Attention`, and so for the next."""
+        """See `runtime.nn.attention.self_attention.Attention`, and so for the next."""
         return self._heads, self._kv_heads
 
     def of_heads(self, heads: int, groups: int) -> dict[str, Any]:

@@ -29,14 +29,14 @@ from runtime.models.family import Family
 from runtime.models.inkling import SENSITIVE, STACKS, WRAPPED, in_turn
 from runtime.models.inkling2_attention import Attention, ShortConv
 from runtime.models.inkling2_config import LAYERS, Config, layout, parse
-from runtime.nn import ops
-from runtime.nn.conv import with_filters
+from runtime.nn.feed_forward.custom_gate import CustomGateExperts, capped
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import CorrectedRouter
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, rms
-from runtime.nn.own_gate import OwnGateExperts, capped
-from runtime.nn.route import CorrectedRouter
-from runtime.nn.sparse import SharedMoE
+from runtime.nn.operations import ops
+from runtime.nn.recurrent.conv import with_filters
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.experts import Weights, to_switch
@@ -52,7 +52,7 @@ class MoE(SharedMoE):
         router = CorrectedRouter(hidden, config.experts, config.chosen, scale=config.gate_scale)
         super().__init__(hidden, config.intermediate_size, config.experts, router, shared=0)
         gate = capped(*config.caps[:2])
-        self.switch_mlp = OwnGateExperts(hidden, config.intermediate_size, config.experts, gate)
+        self.switch_mlp = CustomGateExperts(hidden, config.intermediate_size, config.experts, gate)
 
 
 class Recall(Module):

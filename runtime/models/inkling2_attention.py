@@ -11,14 +11,14 @@ from runtime.cpu.query_parts import of_tokens
 from runtime.models.inkling import ShortConv as Mixed
 from runtime.models.inkling2_config import Config
 from runtime.models.inkling_config import Growing
-from runtime.nn import ops
 from runtime.nn.activation import sigmoid
-from runtime.nn.attend import attend
-from runtime.nn.causal_conv import last_inputs
+from runtime.nn.attention.attend import attend
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import rms
-from runtime.nn.relative import by_distance
+from runtime.nn.operations import ops
+from runtime.nn.positions.relative_bias import by_distance
+from runtime.nn.scans.causal_conv import last_inputs
 from runtime.step import Step
 
 
@@ -167,7 +167,7 @@ class Attention(Module):
 
     @property
     def head_counts(self) -> tuple[int, int]:
-        """See `runtime.nn.self_attention.Attention`, and so for the next."""
+        """See `runtime.nn.attention.self_attention.Attention`, and so for the next."""
         return self._heads, self._kv_heads
 
     def of_heads(self, heads: int, groups: int) -> dict[str, Any]:

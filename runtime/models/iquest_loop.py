@@ -18,16 +18,16 @@ from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn import ops
 from runtime.nn.activation import sigmoid
-from runtime.nn.attend import attend, attend_over
-from runtime.nn.block import NormedSublayer, PreNorm
+from runtime.nn.attention.attend import attend, attend_over
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import NormedSublayer, PreNorm
+from runtime.nn.residual.sublayer import added
 from runtime.parts.attention import AttentionParts
 from runtime.records import dataclass
 from runtime.step import Step

@@ -18,9 +18,9 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.gpt2 import outputs_first
-from runtime.nn.alibi import Alibi, slopes
-from runtime.nn.block import PreNorm
-from runtime.nn.fused_attention import FusedAttention
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.positions.alibi import Alibi, slopes
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.names import GPT_NAMES, respelled, without_spares

@@ -16,18 +16,18 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.config.mamba import read_mamba1
 from runtime.models.family import RATES, Family
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.conv import with_filters
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.mlp import GatedMLP
+from runtime.nn.feed_forward.router import choose
 from runtime.nn.linear import linear
-from runtime.nn.mamba1 import Mamba1, Mamba1Spec
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, RMSNorm
-from runtime.nn.route import choose
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added, mixture_parts
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.mamba1 import Mamba1, Mamba1Spec
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import added, mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step

@@ -20,16 +20,16 @@ from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_sh
 from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.granitemoe import Router
-from runtime.nn import ops, plain
-from runtime.nn.attend import attend, split_heads
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.attend import attend, split_heads
+from runtime.nn.feed_forward.experts import SwitchLinear
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import Choice
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.moe import SwitchLinear
 from runtime.nn.norm import RMSNorm
-from runtime.nn.rope import Rope
-from runtime.nn.route import Choice
-from runtime.nn.sparse import SharedMoE
+from runtime.nn.operations import ops, plain
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Adapters, Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -106,7 +106,7 @@ class AttentionExperts(Module):
         return ops.table.matmul(weights.astype(each.dtype)[..., None, :], each).squeeze(-2) + self.bias
 
     def _asked(self, stack: Module, x: mx.array, chosen: mx.array, step: Step) -> mx.array:
-        """As `runtime.nn.moe.Experts` asks."""
+        """As `runtime.nn.feed_forward.experts.Experts` asks."""
         adapters = step.adapters
         mixed = adapters is not None and adapters.mixed(self)
         ask: Callable[..., mx.array] = plain.ask if mixed else ops.table.ask
@@ -151,7 +151,7 @@ class Attention(Module):
 
     @property
     def shift(self) -> Rotate | None:
-        """As in `runtime.nn.self_attention`."""
+        """As in `runtime.nn.attention.self_attention`."""
         return self._rope.shifted if self._rope.shifts else None
 
 

@@ -20,14 +20,14 @@ from runtime.config.decoder import layer_count
 from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.nn.activation import gated
-from runtime.nn.alibi import slopes
-from runtime.nn.attend import split_heads
-from runtime.nn.bidirectional import Between, attend_both_ways
+from runtime.nn.attention.attend import split_heads
+from runtime.nn.attention.bidirectional import Between, attend_both_ways
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.nn.linear import linear
-from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
-from runtime.nn.sublayer import projections
+from runtime.nn.positions.alibi import slopes
+from runtime.nn.residual.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

@@ -23,16 +23,16 @@ from runtime.config.decoder import layer_count, read_shape, sparse_layers
 from runtime.config.fields import Fields
 from runtime.models import kimi_linear
 from runtime.models.family import CORRECTIONS, RATES, Family
-from runtime.nn import ops
 from runtime.nn.activation import sigmoid
-from runtime.nn.kimi_delta import KimiDelta, WideDelta
+from runtime.nn.attention.mla import LatentAttention
+from runtime.nn.feed_forward.custom_gate import CustomGateExperts, CustomGateMLP, Gate, situ
+from runtime.nn.feed_forward.router import RuledRouter
 from runtime.nn.layer import FeedForward, Layer
 from runtime.nn.linear import linear
-from runtime.nn.mla import LatentAttention
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize, RMSNorm
-from runtime.nn.own_gate import Gate, OwnGateExperts, OwnGateMLP, situ
-from runtime.nn.route import RuledRouter
+from runtime.nn.operations import ops
+from runtime.nn.recurrent.kimi_delta import KimiDelta, WideDelta
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -134,14 +134,14 @@ class Mixture(Module):
         hidden, spec = config.hidden_size, config.mixture
         inside = config.inside or hidden
         self.gate = RuledRouter(hidden, spec.experts, spec.routing("sigmoid"), corrected=True)
-        self.switch_mlp = OwnGateExperts(inside, spec.inner, spec.experts, gate)
+        self.switch_mlp = CustomGateExperts(inside, spec.inner, spec.experts, gate)
         if config.inside is not None:
             self.routed_expert_down_proj = nn.Linear(hidden, inside, bias=False)
             self.routed_expert_up_proj = nn.Linear(inside, hidden, bias=False)
         if config.normed:
             self.routed_expert_norm = RMSNorm(inside, eps=config.norm_eps)
         if spec.shared:
-            self.shared_experts = OwnGateMLP(hidden, spec.shared, gate)
+            self.shared_experts = CustomGateMLP(hidden, spec.shared, gate)
 
     @property
     def adds(self) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ class Block(Module):
         self.mlp: FeedForward = (
             Mixture(config, gate)
             if config.sparse[place]
-            else OwnGateMLP(hidden, config.intermediate_size, gate)
+            else CustomGateMLP(hidden, config.intermediate_size, gate)
         )
         self.input_layernorm, self.post_attention_layernorm = norm(), norm()
         self.self_attention_res_norm, self.mlp_res_norm = norm(), norm()

@@ -14,11 +14,11 @@ from runtime.config.decoder import layer_count, listed_layers, read_shape, spars
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, RATES, Family
-from runtime.nn.block import PreNorm
-from runtime.nn.conv import with_filters
-from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
+from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.layer import Mixer
-from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.kimi_delta import KimiDelta, KimiDeltaSpec
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch

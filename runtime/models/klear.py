@@ -16,14 +16,14 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import layer_count, listed_layers, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
-from runtime.nn import ops
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import HeadNormAttention
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.mlp import GatedMLP
+from runtime.nn.feed_forward.router import RuledRouter
 from runtime.nn.linear import linear
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
-from runtime.nn.route import RuledRouter
-from runtime.nn.self_attention import HeadNormAttention
+from runtime.nn.operations import ops
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

@@ -12,10 +12,10 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape, read_windows
 from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
-from runtime.nn.block import Sandwich
-from runtime.nn.route import RuledRouter
-from runtime.nn.self_attention import HeadNormAttention
-from runtime.nn.sparse import SharedMoE
+from runtime.nn.attention.self_attention import HeadNormAttention
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import RuledRouter
+from runtime.nn.residual.block import Sandwich
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.tensors.experts import Weights, to_switch

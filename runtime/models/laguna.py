@@ -16,10 +16,10 @@ from runtime.config.rope_block import is_keyed, only_repeats
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import CORRECTIONS, Family
 from runtime.nn.activation import softplus
-from runtime.nn.block import PreNorm
-from runtime.nn.gated_attention import OpenedAttention
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.attention.gated_attention import OpenedAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch

@@ -14,10 +14,10 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import RATES, Family
-from runtime.nn.block import PreNorm, PreNormRecurrent
-from runtime.nn.conv import with_filters
-from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
-from runtime.nn.self_attention import HeadNormAttention
+from runtime.nn.attention.self_attention import HeadNormAttention
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.residual.block import PreNorm, PreNormRecurrent
 from runtime.records import dataclass
 from runtime.tensors.experts import Weights, to_switch
 from runtime.tensors.joined import parted_rows

@@ -17,20 +17,20 @@ from runtime.cache.protocol import ScanningCache, StepCache
 from runtime.config.decoder import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.conv import CausalConv, with_filters
+from runtime.nn.attention.self_attention import HeadNormAttention
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.mlp import GatedMLP
+from runtime.nn.feed_forward.router import choose, corrected
 from runtime.nn.layer import Mixer
 from runtime.nn.linear import linear
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, RMSNorm
-from runtime.nn.recurrent_parts import recurrent_parts
-from runtime.nn.rope import Rope
-from runtime.nn.route import choose, corrected
-from runtime.nn.self_attention import HeadNormAttention
-from runtime.nn.sublayer import added, mixture_parts
+from runtime.nn.positions.rope import Rope
+from runtime.nn.recurrent.conv import CausalConv, with_filters
+from runtime.nn.recurrent.parts import recurrent_parts
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import added, mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.parts.recurrent import RecurrentParts
 from runtime.records import dataclass

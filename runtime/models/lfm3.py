@@ -16,14 +16,14 @@ from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.lfm2 import ShortConv, conv_memory, own_names
 from runtime.nn.activation import sigmoid
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.gated_attention import OpenedAttention
-from runtime.nn.mlp import GatedMLP
+from runtime.nn.attention.gated_attention import OpenedAttention
+from runtime.nn.attention.self_attention import HeadNormAttention
+from runtime.nn.feed_forward.mlp import GatedMLP
 from runtime.nn.norm import Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention
-from runtime.nn.sublayer import added
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

@@ -20,15 +20,15 @@ from runtime.config.fields import Fields
 from runtime.config.latent import read_latent
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import CORRECTIONS, Family
-from runtime.nn import ops
+from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.router import RuledRouter
 from runtime.nn.linear import embed
-from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.route import RuledRouter
-from runtime.nn.sublayer import added
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.sublayer import added
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step

@@ -21,11 +21,11 @@ from runtime.config.fields import Fields
 from runtime.models import longcat_flash
 from runtime.models.family import Family
 from runtime.models.longcat_flash import WIDE, Block, Trunk, checkpoint
-from runtime.nn import ops
-from runtime.nn.causal_conv import last_inputs
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
-from runtime.nn.rope import Rope
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.scans.causal_conv import last_inputs
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint

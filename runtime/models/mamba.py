@@ -11,15 +11,15 @@ from runtime.cache.protocol import Caches, ScanningCache, by_layout
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import RATES, Family
-from runtime.nn import ops
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.conv import with_filters
 from runtime.nn.linear import embed
-from runtime.nn.mamba1 import Mamba1, Mamba1Spec
-from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
+from runtime.nn.operations import ops
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.mamba1 import Mamba1, Mamba1Spec
+from runtime.nn.recurrent.mamba2 import Mamba2, Mamba2Spec, step_bounds
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
 from runtime.parts.decoder import DecoderParts
 from runtime.records import dataclass
 from runtime.step import Step

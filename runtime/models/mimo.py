@@ -11,8 +11,8 @@ from runtime.config.fields import Fields
 from runtime.models import llama
 from runtime.models.family import Family, Head
 from runtime.models.llama import build, layout
-from runtime.nn.block import PreNorm
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import TRUNK, Checkpoint, always
 from runtime.tensors.experts import Weights

@@ -25,14 +25,14 @@ from runtime.config.fields import Fields
 from runtime.config.rope_block import is_keyed, only_repeats
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import CORRECTIONS, Family
-from runtime.nn.attend import attend, split_heads
-from runtime.nn.attending import Attending
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.attend import attend, split_heads
+from runtime.nn.attention.attention_sublayer import AttentionSublayer
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.sublayer import attention_parts
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import PreNorm
+from runtime.nn.residual.sublayer import attention_parts
 from runtime.parts.attention import AttentionParts
 from runtime.parts.heads import Heads
 from runtime.records import dataclass
@@ -202,7 +202,7 @@ def layout(config: Config) -> list[LayerSpec]:
     ]
 
 
-class Attention(Attending):
+class Attention(AttentionSublayer):
     def __init__(self, config: Config, rope: Rope | None, window: int | None) -> None:
         super().__init__()
         hidden, heads, kv_heads = config.hidden_size, config.heads, config.kv_heads_of(window)
@@ -217,11 +217,11 @@ class Attention(Attending):
 
     @property
     def head_counts(self) -> tuple[int, int]:
-        """As in `runtime.nn.self_attention`."""
+        """As in `runtime.nn.attention.self_attention`."""
         return self._config.heads, self._kv_heads
 
     def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
-        """As in `runtime.nn.self_attention`."""
+        """As in `runtime.nn.attention.self_attention`."""
         attends = replace(self._attends, count=heads, groups=groups)
         return {"_config": replace(self._config, heads=heads), "_kv_heads": groups, "_attends": attends}
 

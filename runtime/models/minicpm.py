@@ -9,8 +9,8 @@ from runtime.config.fields import Fields
 from runtime.models import granite
 from runtime.models.family import Family
 from runtime.models.granite import Granite, layout
+from runtime.nn.feed_forward.moe import SoftmaxMoE
 from runtime.nn.layer import FeedForward
-from runtime.nn.sparse import SoftmaxMoE
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, numbered_names, to_switch

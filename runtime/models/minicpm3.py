@@ -11,9 +11,9 @@ from runtime.config.latent import read_latent
 from runtime.models import youtu
 from runtime.models.family import Family
 from runtime.models.youtu import adapt, layout
-from runtime.nn.block import Scaled
-from runtime.nn.mla import LatentAttention
-from runtime.nn.rope import Rope
+from runtime.nn.attention.mla import LatentAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import Scaled
 from runtime.records import dataclass
 from runtime.trunks.decoder import CausalLM, gated_mlp, rms_norms
 

@@ -12,8 +12,8 @@ from runtime.config.decoder import layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import CORRECTIONS, Family
-from runtime.nn.block import PreNorm
-from runtime.nn.self_attention import WideNormAttention
+from runtime.nn.attention.self_attention import WideNormAttention
+from runtime.nn.residual.block import PreNorm
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import MODULES, Weights, numbered_names, to_switch
 from runtime.tensors.names import without_spares

@@ -15,16 +15,16 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
-from runtime.nn.block import PreNorm
-from runtime.nn.block_choice import BlockIndex, ChoosingAttention
+from runtime.nn.attention.block_choice import BlockIndex, ChoosingAttention
+from runtime.nn.attention.self_attention import HeadNormAttention
+from runtime.nn.feed_forward.mlp import GatedMLP
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import CorrectedRouter
 from runtime.nn.layer import FeedForward
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import one_added
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.route import CorrectedRouter
-from runtime.nn.self_attention import HeadNormAttention
-from runtime.nn.sparse import SharedMoE
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import MODULES, Weights, numbered_names, to_switch

@@ -14,11 +14,11 @@ from runtime.config.decoder import DecoderConfig, layer_count, own_rope, read_sh
 from runtime.config.fields import Fields, whole_heads
 from runtime.config.text import levels
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import read_rope
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sharpen import Sharpening
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.positions.attention_temperature import AttentionTemperature
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import read_rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -63,7 +63,7 @@ _YARN = {
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    sharpening: Sharpening
+    sharpening: AttentionTemperature
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -81,7 +81,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         **shape,
         windows=(window,) * layers,
         ropes=(read_rope(rope, head_dim=shape["head_dim"], max_positions=shape["context_length"]),) * layers,
-        sharpening=Sharpening(
+        sharpening=AttentionTemperature(
             float(rope.get("llama_4_scaling_beta") or 0.0),
             int(rope.get("original_max_position_embeddings") or shape["context_length"]),
         ),

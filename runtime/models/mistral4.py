@@ -13,11 +13,11 @@ from runtime.config.fields import Fields
 from runtime.config.latent import latent_shape
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
-from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.sharpen import Sharpening
+from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.positions.attention_temperature import AttentionTemperature
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -54,7 +54,7 @@ _YARN: dict[str, Any] = {
 class Config(MixtureConfig):
     latent: LatentShape
     rope: RopeSpec
-    sharpening: Sharpening
+    sharpening: AttentionTemperature
     dense: int
     """So many first layers have plain MLPs."""
 
@@ -82,7 +82,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         ropes=(rope,) * layers,
         latent=latent,
         rope=rope,
-        sharpening=Sharpening(Fields(block).number("llama_4_scaling_beta", 0.0, low=0.0), trained),
+        sharpening=AttentionTemperature(Fields(block).number("llama_4_scaling_beta", 0.0, low=0.0), trained),
         dense=fields.count("first_k_dense_replace", 0, low=0),
         mixture=read_mixture(fields, experts=128, chosen=4, inner=2048, scale=1.0),
     )

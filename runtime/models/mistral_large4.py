@@ -29,16 +29,16 @@ from runtime.config.fields import Fields
 from runtime.config.indexer import read_choosers, read_index
 from runtime.config.latent import latent_shape
 from runtime.models.family import Family
-from runtime.nn import ops
-from runtime.nn.attend import merge_heads, split_heads
-from runtime.nn.block import PreNorm
-from runtime.nn.indexer import Indexer, IndexShape, narrowed
+from runtime.nn.attention.attend import merge_heads, split_heads
+from runtime.nn.attention.indexer import Indexer, IndexShape, narrowed
+from runtime.nn.attention.mla import LatentAttention, LatentShape, missing_choice, split_latent_heads
 from runtime.nn.linear import embed, linear
-from runtime.nn.mla import LatentAttention, LatentShape, missing_choice, split_latent_heads
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

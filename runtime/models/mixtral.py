@@ -7,9 +7,9 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sparse import SoftmaxMoE
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.moe import SoftmaxMoE
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import MODULES, Weights, numbered_names, to_switch

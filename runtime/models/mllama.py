@@ -17,12 +17,12 @@ from runtime.cache.protocol import AttentionCache, Caches, EncodedCache, by_layo
 from runtime.config.decoder import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.attend import attend_over, split_heads
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.attend import attend_over, split_heads
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

@@ -18,14 +18,14 @@ from runtime.config.fields import Fields, whole_heads
 from runtime.config.rope_block import only_repeats
 from runtime.models.family import Family
 from runtime.nn.activation import gated
-from runtime.nn.attend import split_heads
-from runtime.nn.bidirectional import attend_both_ways
+from runtime.nn.attention.attend import split_heads
+from runtime.nn.attention.bidirectional import attend_both_ways
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.nn.linear import embed, linear
-from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

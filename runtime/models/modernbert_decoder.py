@@ -23,12 +23,12 @@ from runtime.models.modernbert import (
     refuse_head_dim,
     ropes_of_kinds,
 )
-from runtime.nn.block import NormedSublayer, PreNorm
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.mlp import ACTIVATIONS, FusedGatedMLP
 from runtime.nn.layer import Layer
 from runtime.nn.linear import linear
-from runtime.nn.mlp import ACTIVATIONS, FusedGatedMLP
 from runtime.nn.norm import LayerNorm, Norm, Normalize
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.residual.block import NormedSublayer, PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.names import respelled, without_spares

@@ -16,11 +16,11 @@ from runtime.cache.protocol import StepCache
 from runtime.config.decoder import DecoderConfig, layer_count, listed_layers, read_shape
 from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
-from runtime.nn.block import NormedSublayer, PreNorm
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention, WideNormAttention
-from runtime.nn.sublayer import added
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention, WideNormAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import NormedSublayer, PreNorm
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.names import respelled, without_spares

@@ -17,13 +17,13 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.nn.activation import gelu
-from runtime.nn.alibi import Alibi, slopes
-from runtime.nn.block import PreNorm
-from runtime.nn.fused_attention import FusedAttention
-from runtime.nn.mlp import MLP
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.attention.self_attention import HeadShape, Projected
+from runtime.nn.feed_forward.mlp import MLP
 from runtime.nn.norm import LayerNorm, Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadShape, Projected
+from runtime.nn.positions.alibi import Alibi, slopes
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.names import respelled, without_spares

@@ -17,11 +17,11 @@ from runtime.config.text import text_block
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import Family
 from runtime.nn.activation import sigmoid
-from runtime.nn.block import Sandwich
-from runtime.nn.gated_attention import OpenedAttention
+from runtime.nn.attention.gated_attention import OpenedAttention
 from runtime.nn.layer import Layer
 from runtime.nn.norm import PlainRMS, RMSNorm, one_added, rms
-from runtime.nn.rope import Rope
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import Sandwich
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

@@ -21,14 +21,14 @@ from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.muse_glimmer import NormedTrunk, read_turns, windows_from_last
 from runtime.nn.activation import sigmoid
+from runtime.nn.attention.self_attention import HeadNormAttention
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.router import Choice, RuledRouter, among
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import PlainRMS, RMSNorm, one_added, rms
-from runtime.nn.rope import Rope
-from runtime.nn.route import Choice, RuledRouter, among
-from runtime.nn.self_attention import HeadNormAttention
+from runtime.nn.positions.rope import Rope
 from runtime.parts.feed_forward import ExpertParts, Routing
 from runtime.records import dataclass
 from runtime.step import Adapters, Step

@@ -19,8 +19,8 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.models import llama
 from runtime.models.family import Family
 from runtime.models.ouro import Trunk
-from runtime.nn.block import PreNorm
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import attention_layout, gated_mlp, layer_ropes, rms_norms

@@ -14,11 +14,11 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape, read_softcap
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.norm import Normalize, PlainRMS
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import turned_back
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import turned_back
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.names import respelled, without_spares

@@ -9,9 +9,9 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.norm import one_added
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp, rms_norms

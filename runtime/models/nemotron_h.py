@@ -17,19 +17,19 @@ from runtime.cache.layout import Full, LayerSpec, Stateless
 from runtime.cache.protocol import Caches, StepCache, by_layout
 from runtime.models.family import CORRECTIONS, RATES, Family
 from runtime.models.nemotron_h_config import Config, ExpertSpec, parse
-from runtime.nn import ops
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.conv import with_filters
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.mlp import ACTIVATIONS, MLP
+from runtime.nn.feed_forward.router import RuledRouter
 from runtime.nn.linear import embed, linear
-from runtime.nn.mamba2 import Mamba2
-from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, RMSNorm
-from runtime.nn.route import RuledRouter
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added, mixture_parts
+from runtime.nn.operations import ops
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.mamba2 import Mamba2
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import added, mixture_parts
 from runtime.parts.decoder import DecoderParts
 from runtime.parts.feed_forward import MixtureParts
 from runtime.step import Step

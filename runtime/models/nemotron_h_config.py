@@ -8,8 +8,8 @@ from runtime.config.decoder import key_heads
 from runtime.config.expert_groups import read_groups
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
-from runtime.nn.mamba2 import Mamba2Spec, step_bounds
-from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
+from runtime.nn.recurrent.mamba2 import Mamba2Spec, step_bounds
 from runtime.records import dataclass
 from runtime.trunks.mixture import MixtureSpec
 

@@ -17,12 +17,12 @@ from runtime.cache.protocol import StepCache
 from runtime.config.decoder import DecoderConfig, key_heads, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import Block, NormedSublayer
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import Block, NormedSublayer
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

@@ -18,10 +18,10 @@ from runtime.config.fields import Fields
 from runtime.models.nomic_bert import AROUND, FUSED, PREFIXES, SENSITIVE, SHARED, respelled, sizes_of
 from runtime.models.rotary_encoder import Config as Plain
 from runtime.models.rotary_encoder import RotaryEncoder, family, feed_forward, plainly
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.router import choose
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
-from runtime.nn.route import choose
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step

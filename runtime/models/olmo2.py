@@ -21,10 +21,10 @@ from runtime.config.fields import Fields
 from runtime.config.rope_block import is_keyed
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import Family
-from runtime.nn.block import PostNorm
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention, WideNormAttention
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention, WideNormAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.block import PostNorm
 from runtime.records import dataclass
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms

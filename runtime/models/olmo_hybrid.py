@@ -11,11 +11,11 @@ from runtime.cache.layout import Full, LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import RATES, Family
-from runtime.nn.block import PostNorm, PreNormRecurrent
-from runtime.nn.conv import with_filters
-from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import WideNormAttention
+from runtime.nn.attention.self_attention import WideNormAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.residual.block import PostNorm, PreNormRecurrent
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights

@@ -12,10 +12,10 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PostNorm, PreNorm
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import Projected, WideNormAttention
-from runtime.nn.sparse import SoftmaxMoE
+from runtime.nn.attention.self_attention import Projected, WideNormAttention
+from runtime.nn.feed_forward.moe import SoftmaxMoE
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PostNorm, PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.experts import Weights, to_switch

@@ -15,7 +15,7 @@ from runtime.models import gpt2
 from runtime.models.family import Family
 from runtime.models.gpt2 import Config
 from runtime.models.opt import NormedSums
-from runtime.nn.fused_attention import FusedAttention
+from runtime.nn.attention.fused_attention import FusedAttention
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.names import respelled
 from runtime.trunks.decoder import layer_norms, plain_mlp

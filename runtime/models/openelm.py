@@ -9,11 +9,11 @@ from runtime.cache.layout import Full, LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.feed_forward.mlp import ACTIVATIONS, FusedGatedMLP
 from runtime.nn.layer import Mixer
-from runtime.nn.mlp import ACTIVATIONS, FusedGatedMLP
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.experts import Weights
 from runtime.tensors.joined import parted_rows

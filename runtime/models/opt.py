@@ -18,12 +18,12 @@ from runtime.cache.protocol import StepCache
 from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.layer import Layer
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added
+from runtime.nn.residual.block import PreNorm
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

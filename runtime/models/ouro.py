@@ -18,16 +18,16 @@ from runtime.cache.protocol import Caches, StepCache, by_layout
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape, without_windows
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn import ops
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.layer import Layer
 from runtime.nn.linear import embed
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

@@ -11,11 +11,11 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_older_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.layer import Mixer
 from runtime.nn.norm import LayerNorm
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.names import respelled, without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp

@@ -12,11 +12,11 @@ from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_sh
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
-from runtime.nn.block import Parallel
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.layer import Mixer
 from runtime.nn.norm import LayerNorm, Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import Parallel
 from runtime.records import dataclass
 from runtime.tensors.names import respelled, without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp

@@ -1,9 +1,9 @@
 """Phi-3, Phi-3.5 and Phi-4: a Llama whose q, k, v are one matrix, and gate and up
 another.
 
-Long-context members rotate by LongRoPE (two sets of factors, see `runtime.nn.rope_spec`); Phi-4-mini rotates
-part of each head. All layers share one window or none does. Phi-4-multimodal has, beside it, towers and two
-adapters for what these see and hear; text passes neither.
+Long-context members rotate by LongRoPE (two sets of factors, see `runtime.nn.positions.rope_spec`);
+Phi-4-mini rotates part of each head. All layers share one window or none does. Phi-4-multimodal has, beside
+it, towers and two adapters for what these see and hear; text passes neither.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
-from runtime.nn.fused_attention import FusedAttention
-from runtime.nn.mlp import FusedGatedMLP
-from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.feed_forward.mlp import FusedGatedMLP
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import PreNorm
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.names import without_spares
 from runtime.tensors.towers import Towers

@@ -18,14 +18,14 @@ from runtime.cache.protocol import Rotate
 from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn import ops
-from runtime.nn.block import PreNorm
-from runtime.nn.block_sparse import BlockSparse
-from runtime.nn.fused_attention import GroupedAttention
+from runtime.nn.attention.block_sparse import BlockSparse
+from runtime.nn.attention.fused_attention import GroupedAttention
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.names import respelled, without_spares

@@ -12,10 +12,10 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields, whole_heads
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sparse import SoftmaxMoE
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.moe import SoftmaxMoE
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import PreNorm
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always

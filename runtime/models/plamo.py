@@ -15,8 +15,8 @@ from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_sh
 from runtime.config.fields import Fields
 from runtime.errors import CannotCut
 from runtime.models.family import Family
-from runtime.nn.block import Parallel
-from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.nn.attention.self_attention import Projected, SelfAttention
+from runtime.nn.residual.block import Parallel
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

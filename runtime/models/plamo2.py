@@ -24,20 +24,20 @@ from runtime.config.decoder import (
 )
 from runtime.config.fields import Fields
 from runtime.models.family import RATES, Family
-from runtime.nn import ops
 from runtime.nn.activation import gated, silu
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.conv import CausalConv, with_filters
-from runtime.nn.fused_attention import FusedHeadNormAttention
+from runtime.nn.attention.fused_attention import FusedHeadNormAttention
+from runtime.nn.feed_forward.mlp import FusedGatedMLP
 from runtime.nn.layer import Mixer
 from runtime.nn.linear import linear
-from runtime.nn.mlp import FusedGatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, rms
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.sublayer import added
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.recurrent.conv import CausalConv, with_filters
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

@@ -15,9 +15,9 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.plamo2 import OFFSETS, Block
-from runtime.nn.fused_attention import FusedHeadNormAttention
+from runtime.nn.attention.fused_attention import FusedHeadNormAttention
 from runtime.nn.norm import RMSNorm
-from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights

@@ -11,9 +11,9 @@ from runtime.config.fields import Fields
 from runtime.config.latent import read_latent
 from runtime.models.family import Family
 from runtime.models.youtu import Config, adapt, layout
-from runtime.nn.block import PreNorm
-from runtime.nn.mla import LatentAttention
-from runtime.nn.rope import Rope
+from runtime.nn.attention.mla import LatentAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
 from runtime.trunks.decoder import CausalLM, plain_mlp, rms_norms
 
 

@@ -20,19 +20,19 @@ from runtime.cache.protocol import Caches, StepCache, by_layout
 from runtime.errors import UnsupportedModel
 from runtime.models.family import RATES, Family, Head
 from runtime.models.qwen3_5_config import Config, parse
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.conv import with_filters
-from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
-from runtime.nn.gated_attention import GatedAttention
+from runtime.nn.attention.gated_attention import GatedAttention
+from runtime.nn.feed_forward.mlp import GatedMLP
+from runtime.nn.feed_forward.moe import GatedSharedMoE
 from runtime.nn.layer import Mixer
 from runtime.nn.linear import linear
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, plus_one
-from runtime.nn.rope import Rope
-from runtime.nn.sparse import GatedSharedMoE
-from runtime.nn.sublayer import added
+from runtime.nn.positions.rope import Rope
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import added
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.experts import Weights, to_switch

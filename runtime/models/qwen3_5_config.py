@@ -7,7 +7,7 @@ from typing import Any
 from runtime.config.decoder import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.nn.delta_net import DeltaSpec
+from runtime.nn.recurrent.delta_net import DeltaSpec
 from runtime.records import dataclass
 from runtime.trunks.mixture import MixtureSpec
 

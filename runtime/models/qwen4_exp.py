@@ -26,19 +26,19 @@ from runtime.models.family import RATES, Family
 from runtime.models.qwen3_5 import ROWS, adapted
 from runtime.models.qwen3_5_config import Config as Qwen35Config
 from runtime.models.qwen3_5_config import read_delta, read_experts, read_recurrent
-from runtime.nn import ops
-from runtime.nn.attend import attention, merge_heads
-from runtime.nn.block_indexer import BlockShape, MeanIndexer
-from runtime.nn.delta_net import GatedDeltaNet
-from runtime.nn.gated_attention import GatedAttention
+from runtime.nn.attention.attend import attention, merge_heads
+from runtime.nn.attention.block_indexer import BlockShape, MeanIndexer
+from runtime.nn.attention.gated_attention import GatedAttention
+from runtime.nn.attention.self_attention import Projected
+from runtime.nn.feed_forward.moe import GatedSharedMoE
+from runtime.nn.feed_forward.ngram import NgramLayer
+from runtime.nn.feed_forward.ngram_hash import MOST_HEADS, Ngrams
 from runtime.nn.linear import embed
-from runtime.nn.mixed_streams import LowRankConnection, StreamMixer, joined
 from runtime.nn.module import Module
-from runtime.nn.ngram import NgramLayer
-from runtime.nn.ngram_places import MOST_HEADS, Ngrams
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import Projected
-from runtime.nn.sparse import GatedSharedMoE
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.recurrent.delta_net import GatedDeltaNet
+from runtime.nn.residual.stream_mixer import LowRankConnection, StreamMixer, joined
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always

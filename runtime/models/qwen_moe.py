@@ -13,11 +13,11 @@ from runtime.config.decoder import layer_count, listed_layers, one_rope, read_sh
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.feed_forward.moe import GatedSharedMoE, SoftmaxMoE
 from runtime.nn.layer import FeedForward
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention
-from runtime.nn.sparse import GatedSharedMoE, SoftmaxMoE
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, output_first, to_switch

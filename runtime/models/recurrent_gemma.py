@@ -15,16 +15,16 @@ from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_sh
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import Family
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
-from runtime.nn.conv import with_filters
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.mlp import GatedMLP
 from runtime.nn.layer import Mixer
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import RMSNorm, one_added
-from runtime.nn.rg_lru import RecurrentBlock, rg_lru_memory
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added
+from runtime.nn.positions.rope import Rope
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.rg_lru import RecurrentBlock, rg_lru_memory
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.experts import Weights

@@ -17,14 +17,14 @@ from runtime.config.expert_groups import read_groups
 from runtime.config.fields import Fields
 from runtime.config.latent import read_latent
 from runtime.models.family import CORRECTIONS, Family
-from runtime.nn.alibi import slopes
-from runtime.nn.block import PreNorm
-from runtime.nn.fused_attention import FusedAttention, FusedHeadNormAttention
+from runtime.nn.attention.fused_attention import FusedAttention, FusedHeadNormAttention
+from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.layer import Mixer
-from runtime.nn.lightning import LightningSpec, TurnedLightning
-from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.positions.alibi import slopes
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.recurrent.lightning import LightningSpec, TurnedLightning
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch

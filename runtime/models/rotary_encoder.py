@@ -15,16 +15,16 @@ from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
 from runtime.config.fields import Fields, whole_heads
 from runtime.models.family import Family
-from runtime.nn.attend import split_heads
-from runtime.nn.bidirectional import attend_both_ways
+from runtime.nn.attention.attend import split_heads
+from runtime.nn.attention.bidirectional import attend_both_ways
+from runtime.nn.feed_forward.mlp import ACTIVATIONS, MLP, GatedMLP
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
-from runtime.nn.mlp import ACTIVATIONS, MLP, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.sublayer import projections
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint

@@ -1,5 +1,5 @@
 """RWKV-4 (Dove, Raven): no attention; every layer mixes each token with the one before it, and sums values by
-weights that fall with every token, channel by channel (`runtime.nn.wkv4`).
+weights that fall with every token, channel by channel (`runtime.nn.scans.wkv4`).
 
 The stream is halved behind every few layers (`rescale_every`), and what is added to it,
 too: it changes nothing but what norms add to the spread.
@@ -18,12 +18,12 @@ from runtime.cache.protocol import ScanningCache
 from runtime.config.decoder import layer_count
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn import ops
 from runtime.nn.activation import relu2, sigmoid
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
-from runtime.nn.wkv4 import wkv4
+from runtime.nn.operations import ops
+from runtime.nn.scans.wkv4 import wkv4
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.experts import Weights

@@ -1,6 +1,6 @@
-"""RWKV-5 "Eagle" and RWKV-6 "Finch": RWKV-4 whose sums are states of heads (`runtime.nn.wkv6`), each normed
-by itself and closed by a gate. In RWKV-6 each token says by how much states fade, and how it is mixed with
-the one before it.
+"""RWKV-5 "Eagle" and RWKV-6 "Finch": RWKV-4 whose sums are states of heads (`runtime.nn.scans.wkv6`), each
+normed by itself and closed by a gate. In RWKV-6 each token says by how much states fade, and how it is mixed
+with the one before it.
 
 Names and fields are those of the authors' files for transformers. Shares are of the token itself in RWKV-5,
 of the one before it in RWKV-6.
@@ -21,12 +21,12 @@ from runtime.config.fields import Fields
 from runtime.models import rwkv
 from runtime.models.family import Family
 from runtime.models.rwkv import Block, FeedForward, Shape, Shares, with_head
-from runtime.nn import ops
 from runtime.nn.activation import silu
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
-from runtime.nn.wkv6 import wkv6
+from runtime.nn.operations import ops
+from runtime.nn.scans.wkv6 import wkv6
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.experts import Weights

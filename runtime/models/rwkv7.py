@@ -1,5 +1,5 @@
 """RWKV-7 "Goose": no attention; every layer mixes each token with the one before it, folds all tokens into a
-state (`runtime.nn.wkv7`), and has a feed-forward block that mixes alike.
+state (`runtime.nn.scans.wkv7`), and has a feed-forward block that mixes alike.
 
 Names and fields are flash-linear-attention's, in whose form the authors publish the models for transformers.
 Layers behind the first blend their values with those of the first, which a step knows by
@@ -17,12 +17,12 @@ from runtime.cache.protocol import ScanningCache
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
-from runtime.nn import ops
 from runtime.nn.activation import relu2
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
-from runtime.nn.wkv7 import wkv7
+from runtime.nn.operations import ops
+from runtime.nn.scans.wkv7 import wkv7
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.experts import Weights

@@ -15,13 +15,13 @@ from runtime.cache.protocol import AttentionCache
 from runtime.config.decoder import layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
+from runtime.nn.attention.self_attention import SelfAttention
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.router import RuledRouter
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import Norm
-from runtime.nn.rope import Rope
-from runtime.nn.route import RuledRouter
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.sublayer import added
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step

@@ -15,9 +15,9 @@ from runtime.config.fields import Fields
 from runtime.config.rope_block import only_repeats
 from runtime.models.family import Family
 from runtime.nn.activation import sigmoid
-from runtime.nn.block import PreNorm
-from runtime.nn.gated_attention import OpenedFusedAttention
-from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.attention.gated_attention import OpenedFusedAttention
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.experts import Weights
 from runtime.tensors.names import respelled, without_spares

@@ -14,10 +14,10 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import Parallel, PreNorm
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.norm import HeadLayerNorm, Normalize
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.block import Parallel, PreNorm
 from runtime.records import dataclass
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, layer_norms, layer_ropes

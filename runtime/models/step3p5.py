@@ -15,16 +15,16 @@ from runtime.config.rope_block import is_keyed, only_repeats
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import CORRECTIONS, Family
 from runtime.nn.activation import sigmoid
-from runtime.nn.block import PreNorm
-from runtime.nn.gated_attention import OpenedAttention
+from runtime.nn.attention.gated_attention import OpenedAttention
+from runtime.nn.feed_forward.custom_gate import CustomGateExperts, CustomGateMLP, clipped_behind
+from runtime.nn.feed_forward.mlp import GatedMLP
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import CorrectedRouter
 from runtime.nn.layer import FeedForward
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import one_added
-from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP, clipped_behind
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.route import CorrectedRouter
-from runtime.nn.sparse import SharedMoE
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
@@ -208,7 +208,7 @@ def layout(config: Config) -> list[LayerSpec]:
 def _mlp(config: Config, inner: int, limit: float | None) -> GatedMLP:
     if limit is None:
         return GatedMLP(config.hidden_size, inner, bias=config.mlp_bias)
-    return OwnGateMLP(config.hidden_size, inner, clipped_behind(limit), bias=config.mlp_bias)
+    return CustomGateMLP(config.hidden_size, inner, clipped_behind(limit), bias=config.mlp_bias)
 
 
 def _feed_forward(config: Config, place: int) -> FeedForward:
@@ -220,7 +220,7 @@ def _feed_forward(config: Config, place: int) -> FeedForward:
     mixture = SharedMoE(hidden, inner, config.experts, router, shared=config.shared)
     mixture.shared_experts = _mlp(config, config.shared, shared_limit)
     if limit is not None:
-        mixture.switch_mlp = OwnGateExperts(hidden, inner, config.experts, clipped_behind(limit))
+        mixture.switch_mlp = CustomGateExperts(hidden, inner, config.experts, clipped_behind(limit))
     return mixture
 
 

@@ -22,13 +22,13 @@ from runtime.cache.protocol import AttentionCache, Caches, by_layer
 from runtime.models.family import Family
 from runtime.models.names import architecture_name
 from runtime.models.t5_config import Config, parse
-from runtime.nn.attend import attend, attend_over, split_heads
-from runtime.nn.bidirectional import attend_both_ways, whole_texts
+from runtime.nn.attention.attend import attend, attend_over, split_heads
+from runtime.nn.attention.bidirectional import attend_both_ways, whole_texts
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.nn.linear import embed, linear, tied
-from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
-from runtime.nn.relative import RelativeBias
+from runtime.nn.positions.relative_bias import RelativeBias
 from runtime.step import Inputs, Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.quantizing import EIGHT_ELSE, SOURCE, Row

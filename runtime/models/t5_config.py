@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.config.fields import Fields
-from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.records import dataclass
 
 _KINDS = ("t5", "mt5", "umt5")

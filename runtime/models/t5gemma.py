@@ -19,14 +19,14 @@ from runtime.cache.protocol import AttentionCache, Caches, by_layer
 from runtime.models.family import Family
 from runtime.models.t5gemma_config import Config, StackConfig, parse
 from runtime.nn.activation import softcap
-from runtime.nn.attend import attend_over, split_heads
-from runtime.nn.bidirectional import whole_texts
+from runtime.nn.attention.attend import attend_over, split_heads
+from runtime.nn.attention.bidirectional import whole_texts
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.module import Module
 from runtime.nn.norm import one_added
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added
+from runtime.nn.positions.rope import Rope
+from runtime.nn.residual.sublayer import added
 from runtime.step import Inputs, Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.quantizing import EIGHT, Row

@@ -20,14 +20,14 @@ from runtime.models.family import Family
 from runtime.models.t5gemma import EncoderLayer, layout
 from runtime.models.t5gemma2_config import Config, StackConfig, parse
 from runtime.nn.activation import softcap
-from runtime.nn.attend import split_heads
-from runtime.nn.bidirectional import whole_texts
-from runtime.nn.joint import attend_jointly
+from runtime.nn.attention.attend import split_heads
+from runtime.nn.attention.bidirectional import whole_texts
+from runtime.nn.attention.joint import attend_jointly
+from runtime.nn.attention.self_attention import HeadNormAttention
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.module import Module
 from runtime.nn.norm import one_added
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention
+from runtime.nn.positions.rope import Rope
 from runtime.step import Inputs, Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.towers import Towers

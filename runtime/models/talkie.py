@@ -17,13 +17,13 @@ from runtime.cache.protocol import Caches, StepCache, by_layout
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn import ops
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import PlainRMS, rms
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import turned_back
-from runtime.nn.self_attention import SelfAttention
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import turned_back
 from runtime.step import Step
 from runtime.tensors.experts import Weights
 from runtime.tensors.names import respelled

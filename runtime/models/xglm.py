@@ -1,4 +1,4 @@
-"""XGLM: positions are waves of many lengths, added to scaled embeddings; LayerNorms before each sublayer.
+"""XGLM: positions are sinusoids, added to scaled embeddings; LayerNorms before each sublayer.
 
 The first position is the third of its table, and the row that the padding id has there is empty, whether or
 not that is a place for tokens.
@@ -14,11 +14,11 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, read_older_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.block import PreNorm
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.layer import Layer
 from runtime.nn.norm import Normalize
-from runtime.nn.self_attention import SelfAttention
-from runtime.nn.waves import waves
+from runtime.nn.positions.sinusoids import sinusoids
+from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -71,7 +71,7 @@ class WavedTrunk(Trunk):
 
     def entering(self, step: Step) -> mx.array:
         x, rows = step.embedded(self.embed), step.positions + _BEFORE
-        places = waves(rows, self._half, self._half - 1)
+        places = sinusoids(rows, self._half, self._half - 1)
         if self._empty is not None:
             places = mx.where((rows == self._empty)[..., None], 0.0, places)
         return x + places.astype(x.dtype)

@@ -1,4 +1,4 @@
-"""xLSTM (7B): no attention; every layer has an mLSTM (`runtime.nn.mlstm`) and a gated MLP.
+"""xLSTM (7B): no attention; every layer has an mLSTM (`runtime.nn.recurrent.mlstm`) and a gated MLP.
 
 Sources: arXiv 2503.13427; transformers modeling_xlstm.py.
 """
@@ -11,8 +11,8 @@ from runtime.config.decoder import DecoderConfig, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.models.rwkv7 import UNBOUNDED
-from runtime.nn.block import PreNormRecurrent
-from runtime.nn.mlstm import MLSTM, LstmSpec
+from runtime.nn.recurrent.mlstm import MLSTM, LstmSpec
+from runtime.nn.residual.block import PreNormRecurrent
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights

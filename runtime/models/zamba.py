@@ -22,14 +22,14 @@ from runtime.config.mamba import read_mamba1
 from runtime.errors import UnsupportedModel
 from runtime.models.family import RATES, Family
 from runtime.models.zamba2 import SharedAttention, read_hybrid, require_tied
-from runtime.nn import ops
 from runtime.nn.activation import gated, silu
-from runtime.nn.conv import CausalConv, with_filters
+from runtime.nn.feed_forward.mlp import GatedMLP
 from runtime.nn.linear import linear
-from runtime.nn.mamba1 import Mamba1Spec
-from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
+from runtime.nn.operations import ops
+from runtime.nn.recurrent.conv import CausalConv, with_filters
+from runtime.nn.recurrent.mamba1 import Mamba1Spec
 from runtime.parts.heads import Heads
 from runtime.records import dataclass
 from runtime.step import Step

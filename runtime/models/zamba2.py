@@ -18,16 +18,16 @@ from runtime.config.decoder import read_shape
 from runtime.config.fields import Fields, whole_heads
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.family import RATES, Family
-from runtime.nn.attend import attend, split_heads
-from runtime.nn.conv import with_filters
+from runtime.nn.attention.attend import attend, split_heads
+from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.nn.linear import MATRICES, linear
-from runtime.nn.mamba2 import Mamba2, Mamba2Spec
-from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import read_rope
-from runtime.nn.sublayer import attention_parts, defined_together, feed_forward_parts
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import read_rope
+from runtime.nn.recurrent.conv import with_filters
+from runtime.nn.recurrent.mamba2 import Mamba2, Mamba2Spec
+from runtime.nn.residual.sublayer import attention_parts, defined_together, feed_forward_parts
 from runtime.parts.attention import AttentionParts
 from runtime.parts.feed_forward import FeedForwardParts
 from runtime.parts.heads import Heads
@@ -195,11 +195,11 @@ class SharedAttention(Module):
 
     @property
     def head_counts(self) -> tuple[int, int]:
-        """As in `runtime.nn.self_attention`."""
+        """As in `runtime.nn.attention.self_attention`."""
         return self._config.heads, self._config.kv_heads
 
     def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
-        """As in `runtime.nn.self_attention`."""
+        """As in `runtime.nn.attention.self_attention`."""
         return {"_config": replace(self._config, heads=heads, kv_heads=groups)}
 
     @property

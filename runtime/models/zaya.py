@@ -21,18 +21,18 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.config.rope_block import one_of_several
 from runtime.models.family import Family
-from runtime.nn import ops
 from runtime.nn.activation import gelu
-from runtime.nn.attend import attend, split_heads
-from runtime.nn.causal_conv import causal_conv, last_inputs
-from runtime.nn.conv import CausalConv, with_filters
+from runtime.nn.attention.attend import attend, split_heads
+from runtime.nn.feed_forward.experts import Experts
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import RMSNorm, rms
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.sublayer import projections
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.nn.recurrent.conv import CausalConv, with_filters
+from runtime.nn.residual.sublayer import projections
+from runtime.nn.scans.causal_conv import causal_conv, last_inputs
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.experts import Weights, to_switch

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from runtime.nn import ops
 from runtime.nn.module import Module
+from runtime.nn.operations import ops
 
 Activation = Callable[[mx.array], mx.array]
 

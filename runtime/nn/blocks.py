@@ -1,14 +1,14 @@
 """Linear layers, tables and stacks of experts whose weights are GGUF's blocks, as they lie in the file.
 
-They take the places of `mlx.nn.Linear`, `mlx.nn.Embedding` and `runtime.nn.moe.SwitchLinear` where kernels of
-our own multiply by blocks; nothing else knows their layout but `runtime.blocks`.
+They take the places of `mlx.nn.Linear`, `mlx.nn.Embedding` and `runtime.nn.feed_forward.experts.SwitchLinear`
+where kernels of our own multiply by blocks; nothing else knows their layout but `runtime.blocks`.
 """
 
 import mlx.core as mx
 
 from runtime.blocks.types import BlockType
-from runtime.nn import ops
 from runtime.nn.module import Module
+from runtime.nn.operations import ops
 
 
 class _Blocks(Module):

@@ -8,8 +8,8 @@ from typing import Literal
 
 import mlx.core as mx
 
-from runtime.nn import ops
 from runtime.nn.module import Module
+from runtime.nn.operations import ops
 
 Order = Literal["gate first", "norm first"]
 

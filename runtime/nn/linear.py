@@ -12,8 +12,8 @@ from typing import Any, Literal
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.nn import ops
 from runtime.nn.blocks import BlockEmbedding, BlockLinear
+from runtime.nn.operations import ops
 from runtime.step import Step
 
 MATRICES = frozenset({nn.Linear, nn.QuantizedLinear, BlockLinear})

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import mlx.core as mx
 
-from runtime.nn import ops
 from runtime.nn.module import Module
+from runtime.nn.operations import ops
 
 Normalize = Callable[[mx.array], mx.array]
 """A norm, as blocks call it: a module with that call."""

@@ -9,8 +9,8 @@ decoder        a whole network from ids to logits
 draws          how the tokens behind are drawn
 rotary, heads  how heads are turned and attend
 
-A network describes itself so (`runtime.nn.sublayer`). Modules are those of
-`runtime.nn.operations.Operations`.
+A network describes itself so (`runtime.nn.residual.sublayer`). Modules are those of
+`runtime.nn.operations.signatures.Operations`.
 
 Fields that several descriptions share; x is the residual stream:
 

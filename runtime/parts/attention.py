@@ -21,7 +21,7 @@ class Scoring(NamedTuple):
     size: int
     """Of queries and keys, D."""
     scale: float
-    """Of scores; softcap and sinks as in `runtime.nn.operations.Attend`."""
+    """Of scores; softcap and sinks as in `runtime.nn.operations.signatures.Attend`."""
     rope: Rotary | None = None
     """Turns queries, and keys that are written, at the step's positions first; None: they come turned, or
     have no positions."""
@@ -56,7 +56,7 @@ class AttentionParts(NamedTuple):
     close: Any
     after: Any
     sinks: mx.array | None = None
-    """[H], as `runtime.nn.operations.Attend` has them."""
+    """[H], as `runtime.nn.operations.signatures.Attend` has them."""
     value_norm: Any = None
     """Of each head of values: a norm without weights, or None."""
     factors: Callable[[Step], mx.array | None] | None = None
@@ -81,7 +81,8 @@ class AttentionParts(NamedTuple):
 
 
 class LatentAttentionParts(NamedTuple):
-    """after(close(attention)) of latent attention (`runtime.nn.mla`): all heads attend to one vector per
+    """after(close(attention)) of latent attention (`runtime.nn.attention.mla`): all heads attend to one
+    vector per
     token, a latent and the part of a key that carries the position.
     """
 

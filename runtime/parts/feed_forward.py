@@ -24,9 +24,9 @@ class FeedForwardParts(NamedTuple):
     beside: bool = False
     sums: Any = None
     cut: float | None = None
-    """What is activated passes `runtime.nn.operations.Operations.cut` with this number before; None: not."""
+    """What is activated passes `Operations.cut` with this number before; None: not."""
     bends: Any = None
-    """An xIELU module (`runtime.nn.operations.Operations.bend`) in place of the activation of one part."""
+    """An xIELU module (`Operations.bend`) in place of the activation of one part."""
     low: Sequence[tuple[Any, Any] | None] = ()
 
 
@@ -43,7 +43,7 @@ class ExpertParts(NamedTuple):
 
 class Routing(NamedTuple):
     """Which experts a row is sent to by its scores, and how much each answer counts
-    (`runtime.nn.route.choose`).
+    (`runtime.nn.feed_forward.router.choose`).
     """
 
     gates: Literal["softmax", "best", "sigmoid", "late", "near", "root"]

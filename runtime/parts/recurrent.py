@@ -19,7 +19,7 @@ class RecurrentParts(NamedTuple):
     """
     conv: Any
     """The convolution that inputs pass, and silu after it (rg_lru: without silu): see
-    `runtime.nn.operations.Operations.conv`.
+    `Operations.conv`.
     """
     kind: Literal["delta", "ssd", "selective", "rg_lru", "conv"]
     """The rule: the operation of that name (selective: `selective_scan`). conv: no rule, but a gated
@@ -30,7 +30,7 @@ class RecurrentParts(NamedTuple):
     sizes: Any
     """Those of delta and ssd; selective: what makes its gates, a `SelectiveParts`."""
     gated_norm: Any
-    """See `runtime.nn.operations.Operations.gated_norm`; None: the output times `activation` of its gate."""
+    """See `Operations.gated_norm`; None: the output times `activation` of its gate."""
     close: Any
     after: Any
     scan: ScanFunction

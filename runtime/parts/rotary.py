@@ -16,7 +16,7 @@ int32 [B, L], or None where rows count on; from where they do, one number where 
 
 
 class Rotary(Protocol):
-    """How the heads of some layers are turned (`runtime.nn.rope.Rope`)."""
+    """How the heads of some layers are turned (`runtime.nn.positions.rope.Rope`)."""
 
     @property
     def factor(self) -> float:

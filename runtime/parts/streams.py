@@ -72,7 +72,7 @@ class AltUpPredict(NamedTuple):
     router: Any
     """With one output for each stream."""
     shares: Any
-    """Of each stream in each (`runtime.nn.operations.Operations.mix_streams`)."""
+    """Of each stream in each (`Operations.mix_streams`)."""
     streams: int
     place: int
     """Which of the streams x is."""
@@ -87,7 +87,7 @@ class AltUpCorrect(NamedTuple):
     norm: Any
     router: Any
     shares: Any
-    """Of each stream (`runtime.nn.operations.Operations.correct_streams`)."""
+    """Of each stream (`Operations.correct_streams`)."""
     streams: int
     place: int
     scale: mx.array | None = None

@@ -16,8 +16,8 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.loaded import LoadedModel
-from runtime.nn import ops, plain
-from runtime.nn.operations import Operations
+from runtime.nn.operations import ops, plain
+from runtime.nn.operations.signatures import Operations
 from runtime.quality.reading import distance, outputs
 from runtime.quality.watch import ask
 

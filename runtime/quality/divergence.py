@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 
 from runtime.loaded import LoadedModel
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.quality.reading import outputs
 from runtime.records import dataclass
 

@@ -20,7 +20,7 @@ import mlx.core as mx
 import numpy as np
 
 from runtime.loaded import LoadedModel
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.quality.reading import Embedding, outputs
 from runtime.quality.watch import Call, Watch
 from runtime.records import dataclass

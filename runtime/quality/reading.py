@@ -13,8 +13,8 @@ import mlx.core as mx
 
 from runtime.embedding import Pool, divisor, pooled
 from runtime.loaded import LoadedModel
-from runtime.nn.dense import Dense
-from runtime.nn.rope_spec import long_after
+from runtime.nn.feed_forward.dense import Dense
+from runtime.nn.positions.rope_spec import long_after
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
 

@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 
 from runtime.holding import Holding, fill
 from runtime.loaded import LoadedModel
-from runtime.nn.ready import make_ready
+from runtime.nn.weights.embedding_types import set_embedding_types
 from runtime.quality.errors import packed, rounded
 from runtime.quant import Format
 from runtime.records import dataclass
@@ -54,7 +54,7 @@ def with_packed(model: LoadedModel, stored: Mapping[str, StoredMatrix]) -> Loade
     fit(network, tensors, {})
     fill(network, tensors, Holding())
     network.eval()
-    make_ready(network, model.dtype)
+    set_embedding_types(network, model.dtype)
     return replace(model, network=network)
 
 

@@ -1,7 +1,7 @@
 """Stands behind every matrix of a network and sees what goes in; what it adds behind shows what comes of it.
 
-A column of the table of operations (`runtime.nn.ops`): the plain one, in straight MLX, which can be
-differentiated. Matrices that a network multiplies by itself, past the table, are not seen.
+A column of the table of operations (`runtime.nn.operations.ops`): the plain one, in straight MLX, which can
+be differentiated. Matrices that a network multiplies by itself, past the table, are not seen.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.nn import fused, ops, plain
-from runtime.nn.operations import Answer, Operations
+from runtime.nn.operations import gpu, ops, plain
+from runtime.nn.operations.signatures import Answer, Operations
 from runtime.records import dataclass
 
 
@@ -57,7 +57,7 @@ class Watch:
         return self._passed(module, plain.embed(module, ids), ids, table=module["weight"].shape[0])
 
     def _gather(self, module: nn.Module, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
-        y = fused.gather(module, x, mx.stop_gradient(chosen), ordered)
+        y = gpu.gather(module, x, mx.stop_gradient(chosen), ordered)
         return self._passed(module, y, x, several=True)
 
     def _passed(

@@ -6,7 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.nn.sublayer import defined_together
+from runtime.nn.residual.sublayer import defined_together
 
 Next = Callable[[mx.array], mx.array]
 NextGiven = Callable[[mx.array, tuple[Any, ...]], mx.array]
@@ -14,8 +14,8 @@ NextGiven = Callable[[mx.array, tuple[Any, ...]], mx.array]
 
 def then(module: Any, do: Next, sums: Any = None) -> None:
     """From now on what this module answers is do(what it answered). It stays one of its class, but says no
-    longer beside its call what it adds (`runtime.nn.sublayer.defined_together`): nobody may compute it in
-    another way. sums: but for who does the same by them (`sums` in `runtime.parts`).
+    longer beside its call what it adds (`runtime.nn.residual.sublayer.defined_together`): nobody may compute
+    it in another way. sums: but for who does the same by them (`sums` in `runtime.parts`).
     """
     module.__class__ = _followed(type(module), do, sums)
 

@@ -8,7 +8,7 @@ so is all that is remembered.
 from dataclasses import replace
 
 from runtime.cache.layout import LayerSpec
-from runtime.nn.compressed import CompressedAttention
+from runtime.nn.attention.compressed import CompressedAttention
 from runtime.ranks.pieces import Piece, Shard, scaled
 from runtime.ranks.splits import Split, check_children, inputs, outputs
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import CannotCut
-from runtime.nn.moe import STACKS
+from runtime.nn.feed_forward.experts import STACKS
 from runtime.ranks.pieces import Piece, Shard, inputs_of
 from runtime.ranks.splits import Split, inputs
 

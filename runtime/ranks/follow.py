@@ -18,8 +18,8 @@ from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
 from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
-from runtime.nn.adapter_stacks import AdapterStacks
-from runtime.nn.row_adapters import RowAdapters
+from runtime.nn.adapters.rows import RowAdapters
+from runtime.nn.adapters.stacks import AdapterStacks
 from runtime.ranks.decision import Action, Decision, Forward, Members, keys_from_json
 from runtime.ranks.group import Group
 from runtime.ranks.memories import OWN, FollowingMemory, read_first

@@ -18,8 +18,8 @@ from runtime.load_plan import LoadPlan, float_of, wanted_dtype
 from runtime.loaded import LoadedModel
 from runtime.loading import LocalPart, begin_load, plan_to_cut, read_tensors
 from runtime.models.architecture import Described, describe
-from runtime.nn.adapters import Adapter
-from runtime.nn.low_rank import LowRanks
+from runtime.nn.adapters.adapter import Adapter
+from runtime.nn.adapters.low_rank import LowRanks
 from runtime.ranks.calls import then_given
 from runtime.ranks.group import Group
 from runtime.ranks.pairs import Pairs, check_adapters

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from runtime.errors import CannotCut
-from runtime.nn import ops
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, UnitNorm
-from runtime.nn.rounded import RoundingNorm, rounded
+from runtime.nn.operations import ops
+from runtime.nn.rounding import RoundingNorm, rounded
 from runtime.ranks.pieces import Shard
 from runtime.records import dataclass
 

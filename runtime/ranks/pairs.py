@@ -20,9 +20,9 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.errors import CannotCut, WeightMismatch
-from runtime.nn.adapters import Adapter
-from runtime.nn.fused_pairs import floats, product
-from runtime.nn.low_rank import HEAD, LEAVES, LowRank, LowRanks, Rows
+from runtime.nn.adapters.adapter import Adapter
+from runtime.nn.adapters.fusion import floats, product
+from runtime.nn.adapters.low_rank import HEAD, LEAVES, LowRank, LowRanks, Rows
 from runtime.ranks.pieces import Piece, Range
 from runtime.ranks.shards import Splits, Take
 

@@ -52,7 +52,7 @@ def parts_of(
 ) -> Parts:
     """The parts of a model, given as in `runtime.forecast.foresee`, of which `shards` ranks share each stage.
 
-    adapters: shapes of tensors that they bring, named as in `runtime.nn.low_rank`.
+    adapters: shapes of tensors that they bring, named as in `runtime.nn.adapters.low_rank`.
     on: a device like those of all hosts; its memory is not looked at. Raises CannotCut, naming what cannot be
     cut, and WeightMismatch and UnsupportedModel as loading would.
     """

@@ -7,13 +7,13 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec, Recurrent
 from runtime.errors import CannotCut
-from runtime.nn.delta_net import GatedDeltaNet
 from runtime.nn.gated_norm import GatedRMSNorm
-from runtime.nn.kimi_delta import KimiMixer
-from runtime.nn.lightning import Lightning, LightningAttention
-from runtime.nn.mamba2 import Mamba2
-from runtime.nn.mlstm import MLSTM
-from runtime.nn.rg_lru import RecurrentBlock, rg_lru_memory
+from runtime.nn.recurrent.delta_net import GatedDeltaNet
+from runtime.nn.recurrent.kimi_delta import KimiMixer
+from runtime.nn.recurrent.lightning import Lightning, LightningAttention
+from runtime.nn.recurrent.mamba2 import Mamba2
+from runtime.nn.recurrent.mlstm import MLSTM
+from runtime.nn.recurrent.rg_lru import RecurrentBlock, rg_lru_memory
 from runtime.ranks.norms import PartedGatedNorm, SumPlace
 from runtime.ranks.pieces import Piece, Shard, group_of, inputs_of, scaled
 from runtime.ranks.splits import Split, check_children, inputs, outputs

@@ -4,17 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating
-from runtime.nn.block_choice import ChoosingAttention
-from runtime.nn.compressed import CompressedAttention
-from runtime.nn.delta_net import GatedDeltaNet
-from runtime.nn.kimi_delta import KimiDelta, LingDelta, WideDelta
-from runtime.nn.lightning import LightningAttention, TurnedLightning
-from runtime.nn.mamba1 import Mamba1
-from runtime.nn.mamba2 import Mamba2
-from runtime.nn.mla import LatentAttention
-from runtime.nn.mlstm import MLSTM
-from runtime.nn.rg_lru import RecurrentBlock
-from runtime.nn.sublayer import defined_together
+from runtime.nn.attention.block_choice import ChoosingAttention
+from runtime.nn.attention.compressed import CompressedAttention
+from runtime.nn.attention.mla import LatentAttention
+from runtime.nn.recurrent.delta_net import GatedDeltaNet
+from runtime.nn.recurrent.kimi_delta import KimiDelta, LingDelta, WideDelta
+from runtime.nn.recurrent.lightning import LightningAttention, TurnedLightning
+from runtime.nn.recurrent.mamba1 import Mamba1
+from runtime.nn.recurrent.mamba2 import Mamba2
+from runtime.nn.recurrent.mlstm import MLSTM
+from runtime.nn.recurrent.rg_lru import RecurrentBlock
+from runtime.nn.residual.sublayer import defined_together
 from runtime.ranks.compressed import split_compressed
 from runtime.ranks.convolved import split_convolved_attention, split_filtered
 from runtime.ranks.experts import split_asked

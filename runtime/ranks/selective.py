@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.nn.mamba1 import Mamba1
+from runtime.nn.recurrent.mamba1 import Mamba1
 from runtime.ranks.pieces import Piece, Shard, group_of, scaled
 from runtime.ranks.recurrences import own_states
 from runtime.ranks.splits import Split, check_children, inputs, outputs

@@ -17,13 +17,13 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Rotating
 from runtime.errors import CannotCut
-from runtime.nn.block_choice import ChoosingAttention
-from runtime.nn.mla import LatentAttention
-from runtime.nn.mlp import MLP, FusedGatedMLP, GatedMLP
-from runtime.nn.moe import Experts
+from runtime.nn.attention.block_choice import ChoosingAttention
+from runtime.nn.attention.mla import LatentAttention
+from runtime.nn.attention.self_attention import WideNormAttention
+from runtime.nn.feed_forward.custom_gate import CustomGateExperts, CustomGateMLP
+from runtime.nn.feed_forward.experts import Experts
+from runtime.nn.feed_forward.mlp import MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.norm import LayerNorm, PlainRMS, RMSNorm, UnitNorm
-from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP
-from runtime.nn.self_attention import WideNormAttention
 from runtime.ranks.norms import PartedNorm, PartedUnit
 from runtime.ranks.pieces import Piece, Range, Shard, group_of, inputs_of, scaled
 from runtime.records import dataclass
@@ -43,9 +43,9 @@ BY_CHANNEL = "sqk", "s_gate"
 """What has one axis, of the channels of these heads."""
 BY_INNER = "suv_gate", "suv_up"
 """What has one axis, of what lies between the matrices of a feed-forward block."""
-DENSE = GatedMLP, FusedGatedMLP, MLP, OwnGateMLP
+DENSE = GatedMLP, FusedGatedMLP, MLP, CustomGateMLP
 """Feed-forward blocks without experts."""
-EXPERTS = Experts, OwnGateExperts
+EXPERTS = Experts, CustomGateExperts
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Arrays: B rows, T positions, K kept ids, V vocabulary.
 
 import mlx.core as mx
 
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.records import dataclass
 from runtime.sampling.noise import dense_gumbel, gumbel
 

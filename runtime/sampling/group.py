@@ -10,7 +10,7 @@ from functools import lru_cache
 import mlx.core as mx
 
 from runtime.errors import BadTokenIds, shown
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.parts.draws import DrawParams, LogitBiases, PenaltyParams
 from runtime.records import dataclass
 from runtime.sampling import filters, noise

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.parts.draws import PenaltyParams
 from runtime.records import dataclass
 from runtime.sampling.params import SamplingParams

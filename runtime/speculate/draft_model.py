@@ -17,8 +17,8 @@ from runtime.cache.memory import Mark
 from runtime.cache.protocol import by_layout
 from runtime.cache.trie import Keys, in_namespace
 from runtime.loaded import LoadedModel
-from runtime.nn import ops
-from runtime.nn.rope_spec import long_after
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope_spec import long_after
 from runtime.parts.decoder import decoder_parts_of
 from runtime.parts.draws import GuessParams
 from runtime.records import dataclass

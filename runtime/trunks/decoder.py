@@ -25,12 +25,12 @@ import mlx.nn as nn
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import Caches, Rotate, by_layout
 from runtime.config.decoder import DecoderConfig
-from runtime.nn import ops
+from runtime.nn.feed_forward.mlp import ACTIVATIONS, MLP, GatedMLP
 from runtime.nn.layer import Layer
 from runtime.nn.linear import embed
-from runtime.nn.mlp import ACTIVATIONS, MLP, GatedMLP
 from runtime.nn.norm import LayerNorm, Norm, Normalize, RMSNorm
-from runtime.nn.rope import Rope
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
 from runtime.parts.decoder import DecoderParts
 from runtime.step import Step
 from runtime.trunks.headed import Headed, untied_head

@@ -8,9 +8,9 @@ from typing import Literal
 from runtime.config.decoder import DecoderConfig
 from runtime.config.expert_groups import read_groups
 from runtime.config.fields import Fields
+from runtime.nn.feed_forward.moe import SharedMoE
+from runtime.nn.feed_forward.router import RuledRouter
 from runtime.nn.layer import FeedForward
-from runtime.nn.route import RuledRouter
-from runtime.nn.sparse import SharedMoE
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.trunks.decoder import gated_mlp

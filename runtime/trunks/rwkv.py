@@ -12,10 +12,10 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec, Recurrent, State
 from runtime.cache.protocol import Caches, ScanningCache, by_layer
 from runtime.cache.snapshot import detached
-from runtime.nn import ops
 from runtime.nn.linear import embed
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
+from runtime.nn.operations import ops
 from runtime.step import Step
 from runtime.trunks.headed import Headed
 

@@ -13,13 +13,13 @@ import mlx.nn as nn
 from runtime.cache import layout
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
 from runtime.config.decoder import DecoderConfig
-from runtime.nn import ops
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import NormedSublayer
 from runtime.nn.linear import MATRICES, embed, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
-from runtime.nn.sublayer import defined_together, parts_of
+from runtime.nn.operations import ops
+from runtime.nn.residual.block import Block as Sublayers
+from runtime.nn.residual.block import NormedSublayer
+from runtime.nn.residual.sublayer import defined_together, parts_of
 from runtime.parts.heads import Heads
 from runtime.parts.streams import AppendInput, ReadAppended, UpdateAppended
 from runtime.records import dataclass
@@ -134,7 +134,7 @@ class Hybrid(Module):
         return None if self._lender is None else (self._lender, "shared_transformer")
 
     def sublayer_parts(self) -> tuple[AppendInput, UpdateAppended, UpdateAppended, ReadAppended] | None:
-        """See `runtime.nn.sublayer.sublayer_parts_of`."""
+        """See `runtime.nn.residual.sublayer.sublayer_parts_of`."""
         decoder = self.mamba_decoder
         self._heads = heads = self._heads or self._block.self_attn.heads()
         shared = self._block.parts_for(self._use, heads)

@@ -6,7 +6,7 @@ import pytest
 
 import modelkit
 from runtime import device
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from tests.support.tiny import write_model
 
 if not device.device().as_stored:

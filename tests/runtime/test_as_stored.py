@@ -20,9 +20,9 @@ from mlx.utils import tree_flatten
 from runtime.forecast import foresee
 from runtime.holding import Holding, fill, held_bytes, weight_bytes
 from runtime.loaded import LoadedModel
-from runtime.nn import operations, ops
-from runtime.nn.ready import make_ready
-from runtime.nn.stored import read_as_stored
+from runtime.nn.operations import ops, signatures
+from runtime.nn.weights.as_stored import read_as_stored
+from runtime.nn.weights.embedding_types import set_embedding_types
 from runtime.weights import fit
 from tests.support.half import WIDE, Half
 from tests.support.parity import Reference, full_logits
@@ -38,7 +38,7 @@ class Told:
         self._known = ops.COLUMNS["blas"]
         self._twins: dict[int, Any] = {}
 
-    def column(self) -> operations.Operations:
+    def column(self) -> signatures.Operations:
         def read(name: str) -> Callable[..., mx.array]:
             known = getattr(self._known, name)
             return lambda module, *rest: known(self._twins.get(id(module), module), *rest)
@@ -158,7 +158,7 @@ def filled(name: str, model: LoadedModel, tensors: dict[str, mx.array], holding:
     fill(network, tensors, holding)
     network.eval()
     assert foreseen == weight_bytes(network)
-    make_ready(network)
+    set_embedding_types(network)
     return Reference(name).reading(replace(model, network=network))
 
 

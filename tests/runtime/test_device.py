@@ -10,7 +10,7 @@ import pytest
 
 from runtime.cpu import native
 from runtime.device import KEPT_IN, SPARE_BYTES, describe, device, give_back, keep_compiled, spare_little
-from runtime.nn import ops
+from runtime.nn.operations import ops
 
 
 def test_kind_follows_mlx() -> None:

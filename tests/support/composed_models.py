@@ -16,7 +16,7 @@ from runtime.engine.adapters import AdapterSource
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
-from runtime.nn.low_rank import LowRanks
+from runtime.nn.adapters.low_rank import LowRanks
 from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.forced import ForcedDrafter
 from runtime.speculate.ngram import NgramDrafter

@@ -25,7 +25,7 @@ from runtime.engine.options import Options
 from runtime.engine.request import Request
 from runtime.engine.stream import Stream
 from runtime.loaded import LoadedModel, score
-from runtime.nn.low_rank import LowRanks
+from runtime.nn.adapters.low_rank import LowRanks
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading

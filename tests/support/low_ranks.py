@@ -5,10 +5,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from runtime.nn.adapters import kind_of, logical_shape
-from runtime.nn.fused_pairs import floats
+from runtime.nn.adapters.adapter import kind_of, logical_shape
+from runtime.nn.adapters.fusion import floats
+from runtime.nn.adapters.low_rank import LowRank
 from runtime.nn.linear import MATRICES
-from runtime.nn.low_rank import LowRank
 
 
 def pairs_of(network: Any, seed: int, dora: bool) -> dict[str, LowRank]:

@@ -33,7 +33,7 @@ from runtime.load_plan import device_for_cutting
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.models import describe
-from runtime.nn.low_rank import LowRanks
+from runtime.nn.adapters.low_rank import LowRanks
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading

@@ -15,7 +15,7 @@ from runtime.cache.memory import LayerMemory
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.models import Described, describe
-from runtime.nn.rope_spec import long_after
+from runtime.nn.positions.rope_spec import long_after
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import random_state, write_checkpoint
 from tests.support.oneshot import build_one_shot

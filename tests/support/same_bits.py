@@ -8,7 +8,7 @@ import numpy as np
 
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
-from runtime.nn.rope_spec import long_after
+from runtime.nn.positions.rope_spec import long_after
 from runtime.step import Adapters, Inputs, Step
 
 Row = Sequence[int]

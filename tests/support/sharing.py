@@ -22,11 +22,11 @@ from runtime.device import device
 from runtime.load_plan import device_for_cutting
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
-from runtime.nn.adapter_stacks import AdapterStacks
-from runtime.nn.adapters import Adapter, kind_of, logical_shape
-from runtime.nn.low_rank import HEAD, LowRanks, Rows
-from runtime.nn.rope_spec import long_after
-from runtime.nn.row_adapters import RowAdapters
+from runtime.nn.adapters.adapter import Adapter, kind_of, logical_shape
+from runtime.nn.adapters.low_rank import HEAD, LowRanks, Rows
+from runtime.nn.adapters.rows import RowAdapters
+from runtime.nn.adapters.stacks import AdapterStacks
+from runtime.nn.positions.rope_spec import long_after
 from runtime.ranks import seat
 from runtime.ranks.group import Group
 from runtime.ranks.load import Assignment, load_share

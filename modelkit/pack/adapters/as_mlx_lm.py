@@ -28,13 +28,13 @@ from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import MlxWeights
 from modelkit.source.tensor import TensorInfo
 from runtime.config.text import text_block
-from runtime.nn.low_rank import HEAD
+from runtime.nn.adapters.low_rank import HEAD
 from runtime.tensors.towers import unwrapped
 
 if TYPE_CHECKING:
     import mlx.core as mx
 
-    from runtime.nn.low_rank import LowRank
+    from runtime.nn.adapters.low_rank import LowRank
 
 _LAYER = re.compile(r"(?:.*\.)?(?:layers|blocks|h)\.(?P<place>\d+)\.(?P<key>.+)", re.ASCII)
 _MISCOUNTED = (3, 5, 6)

@@ -28,7 +28,7 @@ from runtime.tensors.checkpoint import Checkpoint
 if TYPE_CHECKING:
     import mlx.core as mx
 
-    from runtime.nn.low_rank import LowRank, Rows
+    from runtime.nn.adapters.low_rank import LowRank, Rows
 
 _ROUTERS = (".gate", ".router")
 """Ends of names of what is not a layer in transformers, but a module with a parameter."""

@@ -7,8 +7,8 @@ from modelkit.source.adapters.value import refuse
 from runtime.errors import WeightMismatch
 from runtime.models import Described
 from runtime.models.row_trace import parameters
-from runtime.nn.adapters import Adapter
-from runtime.nn.low_rank import HEAD, LowRank, LowRanks, Rows
+from runtime.nn.adapters.adapter import Adapter
+from runtime.nn.adapters.low_rank import HEAD, LowRank, LowRanks, Rows
 
 
 def require_attachable(placement: Placement, described: Described) -> None:

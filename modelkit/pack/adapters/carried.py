@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from modelkit.source.adapters.value import AdapterSource
     from modelkit.store.store import Store
     from modelkit.store.transaction import Transaction
-    from runtime.nn.low_rank import LowRanks
+    from runtime.nn.adapters.low_rank import LowRanks
 
 
 _EMPTY = (
@@ -112,7 +112,7 @@ class Carried:
         if self.stored is not None:
             return self.stored.load()
         from modelkit.pack.adapters.filled import as_arrays, fill
-        from runtime.nn.low_rank import LowRanks
+        from runtime.nn.adapters.low_rank import LowRanks
 
         assert self.placement is not None
         tensors, scales = fill(self.placement, described)

@@ -13,13 +13,13 @@ from modelkit.pack.adapters.stored import StoredAdapter
 from modelkit.pack.sources import Origin
 from modelkit.source.inventory import Inventory
 from runtime.models import Described
-from runtime.nn.low_rank import HEAD
+from runtime.nn.adapters.low_rank import HEAD
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import mlx.core as mx
 
-    from runtime.nn.low_rank import LowRanks
+    from runtime.nn.adapters.low_rank import LowRanks
 
 HEAD_WEIGHT = f"{HEAD}.weight"
 HINT = "`create --fuse-adapters` makes it part of the weights, which export takes along."

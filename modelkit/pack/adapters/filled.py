@@ -1,4 +1,4 @@
-"""The numbers of a placed adapter, moved to where they belong: the tensors of `runtime.nn.low_rank`.
+"""The numbers of a placed adapter, moved to where they belong: the tensors of `runtime.nn.adapters.low_rank`.
 
 Moving changes no number. Computed in float32 are rows that the base multiplies on their way, and pairs of
 different scales in one module, whose scale becomes the largest.
@@ -18,7 +18,7 @@ from modelkit.pack.writing.reader import Reader
 from modelkit.source.adapters.value import Factor, Pair
 from runtime.models import Described
 from runtime.models.row_trace import placed as placed_whole
-from runtime.nn.low_rank import HEAD
+from runtime.nn.adapters.low_rank import HEAD
 
 _MLX = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 _NAMES = {kind: name for name, kind in _MLX.items()}

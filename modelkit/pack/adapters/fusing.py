@@ -23,7 +23,7 @@ from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
 from runtime.models import Described
 from runtime.models.row_trace import Arrival, Form, by_numbers, trace
-from runtime.nn.low_rank import HEAD
+from runtime.nn.adapters.low_rank import HEAD
 from runtime.records import dataclass
 
 

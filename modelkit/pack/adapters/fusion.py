@@ -1,6 +1,6 @@
 """Adapters fused into the weights of a checkpoint, while these are written and before they are quantized.
 
-Each stored row is taken to where it is computed with (`fusing`), changed there (`runtime.nn.fused_pairs` is
+Each stored row is taken to where it is computed with (`fusing`), changed there (`nn.adapters.fusion` is
 the definition), and taken back. float32 throughout; the result is rounded once, to the float type that is
 asked for, else the checkpoint's own. A magnitude of a table belongs to a column, whose norm takes all rows:
 those tables are read once before any of their rows is changed (`measure`).
@@ -15,7 +15,7 @@ import numpy as np
 
 from modelkit.pack.adapters.fusing import Way, Ways, rows_of
 from modelkit.pack.planning.slabs import Coded, Columns, Factor, Joined, Order, Piece
-from runtime.nn.low_rank import LowRank, LowRanks
+from runtime.nn.adapters.low_rank import LowRank, LowRanks
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

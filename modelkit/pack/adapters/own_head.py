@@ -18,11 +18,11 @@ from modelkit.source.tensor import TensorInfo
 from modelkit.units import size
 from runtime.models import Described, describe
 from runtime.models.row_trace import parameters, trace
-from runtime.nn.low_rank import HEAD
+from runtime.nn.adapters.low_rank import HEAD
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
-    from runtime.nn.low_rank import LowRanks
+    from runtime.nn.adapters.low_rank import LowRanks
 
 _PARTS = ("weight", "scales", "biases", "factor")
 _HINT = "Leave --fuse-adapters out: run time keeps the two apart."

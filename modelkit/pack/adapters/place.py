@@ -20,10 +20,10 @@ from modelkit.pack.tying import is_head
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
 from runtime.models import Described
 from runtime.models.row_trace import Arrival, RowTrace, output_first, parameters, trace
+from runtime.nn.adapters.low_rank import HEAD
+from runtime.nn.attention.mla import HeadLinear
+from runtime.nn.feed_forward.experts import SwitchLinear
 from runtime.nn.linear import head_of
-from runtime.nn.low_rank import HEAD
-from runtime.nn.mla import HeadLinear
-from runtime.nn.moe import SwitchLinear
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import TRUNK
 

@@ -16,7 +16,7 @@ from modelkit.pack.tying import HEADS, table_of_head
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.adapters.value import AdapterSource
 from modelkit.source.tensor import FLOATS, TensorInfo
-from runtime.nn.low_rank import HEAD
+from runtime.nn.adapters.low_rank import HEAD
 from runtime.tensors.towers import unwrapped
 
 TOKENS_HINT = "Take the base that the adapter was trained on, with the tokens that were added to it."

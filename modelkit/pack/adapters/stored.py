@@ -1,8 +1,9 @@
 """An adapter as a package holds it: `adapters/NAME/adapter_config.json` and `adapter.safetensors`.
 
-One form whatever it came from: tensors by the names of the network's modules (`runtime.nn.low_rank`), numbers
-as they were. The config says of which form's version it is, what the pairs are multiplied by, and what the
-original said for people to read. Canonical: the same adapter for the same base gives the same bytes.
+One form whatever it came from: tensors by the names of the network's modules
+(`runtime.nn.adapters.low_rank`), numbers as they were. The config says of which form's version it is, what
+the pairs are multiplied by, and what the original said for people to read. Canonical: the same adapter for
+the same base gives the same bytes.
 """
 
 import json
@@ -24,7 +25,7 @@ from runtime.records import dataclass
 if TYPE_CHECKING:
     from modelkit.pack.adapters.words import Words
     from modelkit.source.adapters.value import AdapterSource
-    from runtime.nn.low_rank import LowRanks
+    from runtime.nn.adapters.low_rank import LowRanks
 
 FOLDER = "adapters"
 CONFIG = "adapter_config.json"
@@ -95,7 +96,7 @@ class StoredAdapter:
 
     def load(self) -> "LowRanks":
         """Its numbers, as lazy arrays."""
-        from runtime.nn.low_rank import LowRanks
+        from runtime.nn.adapters.low_rank import LowRanks
         from runtime.weights import load_file
 
         return LowRanks.of(load_file(self.path), self.scales, self.scale)

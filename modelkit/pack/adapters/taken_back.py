@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from modelkit.pack.adapters.fusing import Way, Ways
-from runtime.nn.low_rank import LowRank, LowRanks
+from runtime.nn.adapters.low_rank import LowRank, LowRanks
 from runtime.records import dataclass
 
 Shape = tuple[int, ...]

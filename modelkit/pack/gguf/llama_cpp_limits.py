@@ -10,7 +10,7 @@ from math import isclose
 from typing import Any
 
 from modelkit.source.gguf.architectures.rope import FREQS
-from runtime.nn.rope_spec import yarn_scale
+from runtime.nn.positions.rope_spec import yarn_scale
 from runtime.records import dataclass
 
 Config = Mapping[str, Any]

@@ -139,7 +139,7 @@ def _vectors(model: "LoadedModel", ready: "Ready", calibration: Path | None, *, 
     """Of a model that makes vectors. It reads as it does for a user: behind what its authors put before
     texts, and cut where they say, but sooner.
     """
-    from runtime.nn.dense import Dense
+    from runtime.nn.feed_forward.dense import Dense
     from runtime.quality.reading import embedding
 
     assert calibration is not None, "refuse_packed asks for it"

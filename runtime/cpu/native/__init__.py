@@ -78,8 +78,8 @@ def by_pages() -> bool:
 
 
 def table(otherwise: Any) -> dict[str, Any]:
-    """The operations that kernels compute, by their names in `runtime.nn.operations.Operations`; empty
-    without any. otherwise: the column for what they do not cover, such as other types of activations.
+    """The operations that kernels compute, by their names in `runtime.nn.operations.signatures.Operations`;
+    empty without any. otherwise: the column for what they do not cover, such as other types of activations.
     """
     if kernels is None:
         return {}

@@ -22,7 +22,7 @@ from runtime.parts.rotary import Rotary
 from runtime.step import Step
 
 if TYPE_CHECKING:
-    from runtime.nn.operations import Attend, Recall, Remember
+    from runtime.nn.operations.signatures import Attend, Recall, Remember
 
 _FORMS = {mx.float32: 0, mx.bfloat16: 1, mx.float16: 2}
 _PACKED = {8: 3, 4: 4}

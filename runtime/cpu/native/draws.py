@@ -17,7 +17,7 @@ LEAST_MASS = 2.0**-64  # float32 has no number for every mass above 0; of this o
 
 
 def draw(kernels: Any) -> Callable[..., mx.array | None]:
-    """As `runtime.nn.operations.Operations` has it."""
+    """As `runtime.nn.operations.signatures.Operations` has it."""
     node = kernels.draw
 
     def draw(logits: mx.array, by: DrawParams, positions: Sequence[int]) -> mx.array | None:

@@ -21,7 +21,7 @@ Gather = Callable[[Any, mx.array, mx.array, bool], mx.array]
 
 
 def table(kernels: Any, otherwise: Any) -> dict[str, Any]:
-    """gather, ask, matmul and experts, as `runtime.nn.operations.Operations` has them."""
+    """gather, ask, matmul and experts, as `runtime.nn.operations.signatures.Operations` has them."""
     return {
         "gather": _gather(kernels, otherwise.gather),
         "ask": ask,

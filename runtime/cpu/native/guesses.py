@@ -26,7 +26,7 @@ _IN_PARTS = "_in_parts"
 
 
 def guess(kernels: Any) -> Callable[..., NextTokens | None]:
-    """As `runtime.nn.operations.Operations` has it."""
+    """As `runtime.nn.operations.signatures.Operations` has it."""
 
     def guess(
         network: DecoderParts, step: Step, count: int | None, caches: Sequence[Any], by: GuessParams

@@ -1,9 +1,10 @@
 """Layers of a trunk whose sublayers attend, fold, feed forward or ask experts, many as one node.
 
-A layer says what it consists of (`sublayer_parts`, of `runtime.nn.block`). Layers side by side that kernels
-know make a run, which is known again for as long as nobody puts other weights into them. Where several tokens
-are read at once, the last of a trunk's layers is a run of its own, in two nodes: whoever reads a prompt wants
-memory alone, and nothing that comes behind. What adapters add for some rows is part of the node (`pairs`).
+A layer says what it consists of (`sublayer_parts`, of `runtime.nn.residual.block`). Layers side by side that
+kernels know make a run, which is known again for as long as nobody puts other weights into them. Where
+several tokens are read at once, the last of a trunk's layers is a run of its own, in two nodes: whoever reads
+a prompt wants memory alone, and nothing that comes behind. What adapters add for some rows is part of the
+node (`pairs`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@
 Relies on the report that `building` leaves beside the extension. Whatever is wrong (never built, built for
 another release of MLX or another Python, older than its sources, a broken file, a self-test that fails) ends
 in a Status with a reason, and models compute without kernels. Only MODELKIT_KERNELS=required makes it an
-error, of whoever is about to compute (`runtime.nn.ops.use`).
+error, of whoever is about to compute (`runtime.nn.operations.ops.use`).
 """
 
 import importlib.machinery

@@ -3,7 +3,7 @@ product is in.
 
 For float32 rows and pairs of float types behind single matrices. Where one of the adapters has a whole
 weight, or rows of a weight, in place of the base's, pairs are a node of their own, and it comes behind them
-(`runtime.nn.row_adapters`). Either way a row's bits are the same, whatever adapters its neighbours have.
+(`runtime.nn.adapters.rows`). Either way a row's bits are the same, whatever adapters its neighbours have.
 """
 
 from collections.abc import Callable

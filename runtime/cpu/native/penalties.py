@@ -9,7 +9,7 @@ from runtime.parts.draws import PenaltyParams
 
 
 def penalise(kernels: Any) -> Callable[..., mx.array | None]:
-    """As `runtime.nn.operations.Operations` has it."""
+    """As `runtime.nn.operations.signatures.Operations` has it."""
     node = kernels.penalise
 
     def penalise(

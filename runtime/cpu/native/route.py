@@ -14,7 +14,7 @@ Choice = tuple[mx.array, mx.array]
 
 
 def route(kernels: Any) -> Callable[..., Choice | None]:
-    """As `runtime.nn.operations.Operations` has it."""
+    """As `runtime.nn.operations.signatures.Operations` has it."""
     node = kernels.route
 
     def route(by: Routing, scores: mx.array) -> Choice | None:

@@ -3,7 +3,7 @@
 For float32 activations, matrices that `products` has a kernel for and norms with float32 weights. What the
 weights say is checked once and kept beside a module, or beside the memory that is attended to (`watched`).
 
-stacks: the adapters that rows may have (`runtime.nn.adapter_stacks`), so that their pairs go along with
+stacks: the adapters that rows may have (`runtime.nn.adapters.stacks`), so that their pairs go along with
 matrices (`pairs.adapted_matrix_of`); or None.
 """
 

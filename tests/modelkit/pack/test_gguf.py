@@ -25,7 +25,7 @@ from runtime.cpu import native
 from runtime.device import Device
 from runtime.loaded import LoadedModel, score
 from runtime.loading import begin_load, load_model
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from tests.support import gguf_llama
 from tests.support.blocks import PACKED
 from tests.support.gguf import Gguf, Tensor

@@ -9,7 +9,7 @@ import pytest
 from runtime.cache.attention import KVCache
 from runtime.cache.finite_values import finite_values_of, latents_with_finite_values
 from runtime.cache.layout import Chunked, Full, Rotating
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.parts.attention import Scoring
 from runtime.step import Step
 

@@ -7,7 +7,7 @@ import pytest
 from runtime.cache.protocol import Mask
 from runtime.cpu import activation, folded, query_parts
 from runtime.cpu.folded import folded_attention, folds
-from runtime.nn import ops, plain
+from runtime.nn.operations import ops, plain
 from runtime.step import Step
 
 HEADS, SIZE = 6, 16

@@ -10,12 +10,12 @@ import pytest
 from runtime.cache.attention import KVCache
 from runtime.cache.layout import Full, Rotating
 from runtime.cpu import native, query_parts
-from runtime.nn import ops
-from runtime.nn.alibi import Alibi, slopes
-from runtime.nn.attend import attend
-from runtime.nn.block_sparse import BlockSparse
-from runtime.nn.operations import Name
-from runtime.nn.relative import RelativeBias, by_distance
+from runtime.nn.attention.attend import attend
+from runtime.nn.attention.block_sparse import BlockSparse
+from runtime.nn.operations import ops
+from runtime.nn.operations.signatures import Name
+from runtime.nn.positions.alibi import Alibi, slopes
+from runtime.nn.positions.relative_bias import RelativeBias, by_distance
 from runtime.parts.attention import Bias
 from runtime.step import Step
 from tests.support.parity import Reference

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from runtime.cpu import turn
-from runtime.nn import ops
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.step import Inputs, Step
 
 STEPS = {

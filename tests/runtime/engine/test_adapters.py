@@ -19,7 +19,7 @@ from runtime.engine.room import Drafters
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
 from runtime.models import describe
-from runtime.nn.low_rank import LowRank, LowRanks
+from runtime.nn.adapters.low_rank import LowRank, LowRanks
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter

@@ -15,7 +15,7 @@ from runtime.cache.page_folder import PrefixFolder
 from runtime.engine.engine import Engine
 from runtime.engine.request import Request
 from runtime.loaded import score
-from runtime.nn.rope_spec import long_after
+from runtime.nn.positions.rope_spec import long_after
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
 from tests.support.drafting import Scripted, always_drafting, noise

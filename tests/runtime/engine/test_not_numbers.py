@@ -13,7 +13,7 @@ from runtime.engine.request import Request
 from runtime.engine.stream import Stream
 from runtime.errors import NotNumbers
 from runtime.loaded import LoadedModel
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.ngram import NgramDrafter

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.nn import mlp
 from runtime.nn.activation import gelu, gelu_tanh
+from runtime.nn.feed_forward import mlp
 from tests.support.parity import Reference, bar, full_logits
 
 # GELU and its tanh form differ by 5e-4 at most. These networks have the second, and bars from 2e-5 to 2e-4.

@@ -12,7 +12,7 @@ from runtime.errors import UnsupportedModel, WeightMismatch
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.models import describe
-from runtime.nn.rounded import rounded
+from runtime.nn.rounding import rounded
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 

@@ -12,7 +12,7 @@ from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu import native
 from runtime.device import Device
 from runtime.loading import load_model
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.trunks.pruned import NEVER
 from tests.support.checkpoints import random_state
 from tests.support.kinds import variants_later

@@ -16,7 +16,7 @@ from runtime.errors import NotSupported, UnsupportedModel
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.models import describe
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.step import Inputs, Step
 from runtime.trunks.encoder import Encoder
 from tests.support.checkpoints import legacy_config, random_state

@@ -13,7 +13,7 @@ import pytest
 
 from runtime.loaded import LoadedModel
 from runtime.models import describe
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from tests.support.checkpoints import legacy_config
 from tests.support.parity import Reference, bar, cut_logits, full_logits, greedy, ragged_logits
 

@@ -1,7 +1,7 @@
 """PLaMo 3's rotation where a file lengthens its context, which mlx-lm's class does not know."""
 
 from runtime.models import describe
-from runtime.nn.rope_spec import read_rope
+from runtime.nn.positions.rope_spec import read_rope
 from tests.support.parity import Reference
 
 

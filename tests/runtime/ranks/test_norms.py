@@ -10,7 +10,7 @@ import pytest
 from runtime.errors import CannotCut
 from runtime.nn.gated_norm import GatedRMSNorm, Order
 from runtime.nn.norm import RMSNorm
-from runtime.nn.rounded import RoundingNorm
+from runtime.nn.rounding import RoundingNorm
 from runtime.ranks.norms import PartedGatedNorm, PartedNorm, SumPlace
 from runtime.ranks.pieces import Shard
 

@@ -6,7 +6,7 @@ from mlx.utils import tree_flatten
 
 from runtime.errors import CannotCut, WeightMismatch
 from runtime.models import describe
-from runtime.nn.low_rank import LowRank, LowRanks, Rows
+from runtime.nn.adapters.low_rank import LowRank, LowRanks, Rows
 from runtime.ranks.pairs import Pairs, check_adapters
 from runtime.ranks.parts import parts_of
 from runtime.ranks.pieces import Shard

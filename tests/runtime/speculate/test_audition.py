@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 from runtime.speculate import draft_model

@@ -12,7 +12,7 @@ import pytest
 from runtime.cpu import native
 from runtime.cpu.native import products
 from runtime.loaded import LoadedModel
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.parts.draws import NextTokens
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler

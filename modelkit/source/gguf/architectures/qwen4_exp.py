@@ -26,7 +26,7 @@ from modelkit.source.gguf.architectures.qwen_next import (
 )
 from modelkit.source.gguf.architectures.rules import Joined, Members, Parted, Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
-from runtime.nn.ngram_places import MOST_HEADS, Ngrams
+from runtime.nn.feed_forward.ngram_hash import MOST_HEADS, Ngrams
 from runtime.records import dataclass
 
 _TABLE = "per_layer_token_embd.weight"

@@ -7,7 +7,7 @@ from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.llama3 import TRAINED, llama3_block, llama3_factors
 from modelkit.source.gguf.architectures.settings import Special
-from runtime.nn.rope_spec import yarn_scale
+from runtime.nn.positions.rope_spec import yarn_scale
 from runtime.records import dataclass
 
 FREQS = "rope_freqs.weight"

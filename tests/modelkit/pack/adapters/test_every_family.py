@@ -14,7 +14,7 @@ from modelkit.pack.adapters.repeated import for_every_use
 from modelkit.source.adapters.opened import read_adapter
 from runtime.models import Described, describe
 from runtime.models.unused import without_unused
-from runtime.nn.low_rank import LowRank, LowRanks
+from runtime.nn.adapters.low_rank import LowRank, LowRanks
 from tests.support.checkpoints import random_state, random_tensor
 from tests.support.kinds import variants_later
 from tests.support.parity import Reference

@@ -13,10 +13,10 @@ from modelkit.store.store import Store
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
-from runtime.nn.adapter_stacks import AdapterStacks
-from runtime.nn.adapters import Adapter
-from runtime.nn.low_rank import LowRanks
-from runtime.nn.row_adapters import RowAdapters
+from runtime.nn.adapters.adapter import Adapter
+from runtime.nn.adapters.low_rank import LowRanks
+from runtime.nn.adapters.rows import RowAdapters
+from runtime.nn.adapters.stacks import AdapterStacks
 from runtime.step import Inputs, Step
 from tests.support.adapter_references import AdapterReference
 

@@ -17,7 +17,7 @@ from modelkit.pack.adapters.filled import as_arrays, fill
 from modelkit.pack.adapters.place import place
 from modelkit.source.adapters.opened import read_adapter
 from runtime.models import Described, describe
-from runtime.nn.low_rank import LowRank, LowRanks
+from runtime.nn.adapters.low_rank import LowRank, LowRanks
 from tests.support.checkpoints import random_tensor
 from tests.support.parity import Reference
 from tests.support.peft_folders import peft_tensors, write_peft

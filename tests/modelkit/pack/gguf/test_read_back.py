@@ -12,7 +12,7 @@ from modelkit.pack.gguf.export import plan_gguf
 from modelkit.pack.gguf.read_back import differences
 from modelkit.store.store import Store
 from runtime.models import find_family
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.positions.rope_spec import RopeSpec
 from tests.support.checkpoints import write_checkpoint
 from tests.support.gguf_round import exported, file_numbers
 from tests.support.tiny import CONFIG, llama_shapes, write_tokenizer

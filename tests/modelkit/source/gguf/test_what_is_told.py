@@ -10,7 +10,7 @@ from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.architectures import NAMES
 from modelkit.source.gguf.architectures.llama3 import llama3_block, llama3_factors
 from runtime.config.text import text_config
-from runtime.nn.rope_spec import read_rope
+from runtime.nn.positions.rope_spec import read_rope
 from tests.support.checkpoints import legacy_config
 from tests.support.gguf_references import GgufReference, describe, export, read
 

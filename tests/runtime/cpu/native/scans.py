@@ -9,13 +9,13 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from runtime.nn.conv import CausalConv
-from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
-from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
-from runtime.nn.mamba1 import Mamba1, Mamba1Spec
-from runtime.nn.mamba2 import Mamba2, Mamba2Spec
-from runtime.nn.operations import Operations
-from runtime.nn.rg_lru import Gates
+from runtime.nn.operations.signatures import Operations
+from runtime.nn.recurrent.conv import CausalConv
+from runtime.nn.recurrent.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.recurrent.kimi_delta import KimiDelta, KimiDeltaSpec
+from runtime.nn.recurrent.mamba1 import Mamba1, Mamba1Spec
+from runtime.nn.recurrent.mamba2 import Mamba2, Mamba2Spec
+from runtime.nn.recurrent.rg_lru import Gates
 
 Wide = np.ndarray[Any, np.dtype[np.float64]]
 Truth = Callable[[tuple[Wide, ...], Wide], tuple[Wide, Wide]]

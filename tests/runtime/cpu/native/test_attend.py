@@ -11,10 +11,10 @@ from runtime.cache.attention import KVCache
 from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import Chunked, Encoder, Full, Rotating
 from runtime.cpu import native
-from runtime.nn import ops
-from runtime.nn.attend import attend, attend_over
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.attention.attend import attend, attend_over
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.step import Step
 
 if native.kernels is None:

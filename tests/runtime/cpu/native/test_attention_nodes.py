@@ -17,15 +17,15 @@ if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
 
 from runtime.cpu.composed import Composed, by_name
-from runtime.nn import ops
-from runtime.nn.fused_attention import FusedAttention
-from runtime.nn.gated_attention import GatedAttention
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.attention.gated_attention import GatedAttention
+from runtime.nn.attention.self_attention import Attention, HeadNormAttention, SelfAttention, WideNormAttention
 from runtime.nn.norm import LayerNorm, RMSNorm
-from runtime.nn.plain import ACTIVATIONS
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.self_attention import Attention, HeadNormAttention, SelfAttention, WideNormAttention
-from runtime.nn.sublayer import added
+from runtime.nn.operations import ops
+from runtime.nn.operations.plain import ACTIVATIONS
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.sublayer import added
 from runtime.step import Step
 from tests.runtime.cpu.native.rows import bits, computing
 

@@ -8,7 +8,7 @@ import pytest
 
 from runtime.cpu import native
 from runtime.cpu.native.draws import LEAST_MASS, MOST_TOP_K
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.parts.draws import DrawParams
 from runtime.sampling import noise
 from runtime.sampling.params import SamplingParams

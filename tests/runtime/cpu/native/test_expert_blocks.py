@@ -6,8 +6,8 @@ import pytest
 
 from runtime.cpu import native
 from runtime.cpu.native.activations import KINDS
-from runtime.nn import operations, ops
-from runtime.nn.moe import Experts, SwitchLinear
+from runtime.nn.feed_forward.experts import Experts, SwitchLinear
+from runtime.nn.operations import ops, signatures
 
 kernels = native.kernels
 if kernels is None:
@@ -134,7 +134,7 @@ def test_the_table_computes_it_alike_in_every_column(gated, clip):
     x, (chosen, weights) = mx.array(random(1, 9, WIDTH)), asked(9, 3)
     choice = chosen[None], weights[None]
     answers = {}
-    for name in operations.NAMES:
+    for name in signatures.NAMES:
         with ops.using(name):
             answers[name] = layer(x, choice)
     for name, answer in answers.items():

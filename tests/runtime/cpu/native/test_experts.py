@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from runtime.cpu import native
-from runtime.nn import ops
-from runtime.nn.moe import Experts, SwitchLinear
+from runtime.nn.feed_forward.experts import Experts, SwitchLinear
+from runtime.nn.operations import ops
 
 kernels = native.kernels
 if kernels is None:

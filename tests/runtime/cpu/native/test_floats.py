@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runtime.cpu import native
-from runtime.nn import ops
+from runtime.nn.operations import ops
 
 kernels = native.kernels
 if kernels is None:

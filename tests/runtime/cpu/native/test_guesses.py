@@ -12,7 +12,7 @@ from runtime.cache.build import build_memory
 from runtime.cache.protocol import by_layout
 from runtime.cpu import native
 from runtime.loaded import LoadedModel
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.parts.decoder import decoder_parts_of
 from runtime.parts.draws import GuessParams
 from runtime.sampling.params import SamplingParams

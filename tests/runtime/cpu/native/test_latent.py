@@ -18,13 +18,13 @@ if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
 
 from runtime.cpu.composed import Composed
-from runtime.nn import ops
-from runtime.nn.block import PreNorm
-from runtime.nn.mla import HeadLinear, LatentAttention, LatentShape
-from runtime.nn.mlp import GatedMLP
+from runtime.nn.attention.mla import HeadLinear, LatentAttention, LatentShape
+from runtime.nn.feed_forward.mlp import GatedMLP
 from runtime.nn.norm import RMSNorm
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.nn.residual.block import PreNorm
 from runtime.step import Step
 from tests.runtime.cpu.native.rows import computing
 

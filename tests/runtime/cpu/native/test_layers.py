@@ -16,14 +16,14 @@ if native.kernels is None:
 
 from runtime.cpu.native import layers as native_layers
 from runtime.cpu.native.route import routing_of
-from runtime.nn import ops
-from runtime.nn.block import Parallel, PostNorm, PreNorm, Sandwich
-from runtime.nn.fused_attention import FusedAttention
-from runtime.nn.mlp import FusedGatedMLP, GatedMLP
+from runtime.nn.attention.fused_attention import FusedAttention
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.feed_forward.mlp import FusedGatedMLP, GatedMLP
+from runtime.nn.feed_forward.moe import GatedSharedMoE, SharedMoE, SoftmaxMoE
+from runtime.nn.feed_forward.router import RuledRouter
 from runtime.nn.norm import LayerNorm, RMSNorm
-from runtime.nn.route import RuledRouter
-from runtime.nn.self_attention import HeadNormAttention, SelfAttention
-from runtime.nn.sparse import GatedSharedMoE, SharedMoE, SoftmaxMoE
+from runtime.nn.operations import ops
+from runtime.nn.residual.block import Parallel, PostNorm, PreNorm, Sandwich
 from runtime.parts.feed_forward import Routing
 from runtime.parts.streams import AppendInput
 from runtime.step import Step

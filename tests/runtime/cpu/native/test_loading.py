@@ -17,7 +17,7 @@ from runtime.cpu import native
 from runtime.cpu.native import loading
 from runtime.cpu.native.loading import HERE, MODULE, SUFFIX, VARIABLE, Status, load
 from runtime.errors import RuntimeFault
-from runtime.nn import ops
+from runtime.nn.operations import ops
 
 if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)

@@ -16,11 +16,11 @@ if native.kernels is None:
 from runtime.cache.attention import KVCache
 from runtime.cache.layout import Full
 from runtime.cpu.native.pairs import in_strips
-from runtime.nn import ops
-from runtime.nn.adapter_stacks import AdapterStacks
-from runtime.nn.adapters import Adapter
-from runtime.nn.low_rank import LowRank, LowRanks
-from runtime.nn.row_adapters import Members, RowAdapters
+from runtime.nn.adapters.adapter import Adapter
+from runtime.nn.adapters.low_rank import LowRank, LowRanks
+from runtime.nn.adapters.rows import Members, RowAdapters
+from runtime.nn.adapters.stacks import AdapterStacks
+from runtime.nn.operations import ops
 from runtime.step import Step
 from tests.runtime.cpu.native.rows import bits, computing, normal
 from tests.runtime.cpu.native.test_attention_nodes import packed

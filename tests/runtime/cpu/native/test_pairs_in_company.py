@@ -14,12 +14,12 @@ if native.kernels is None:
 
 from runtime.loaded import LoadedModel
 from runtime.loading import load_model
-from runtime.nn import ops
-from runtime.nn.adapter_stacks import AdapterStacks
-from runtime.nn.adapters import Adapter, logical_shape
+from runtime.nn.adapters.adapter import Adapter, logical_shape
+from runtime.nn.adapters.low_rank import LowRank, LowRanks
+from runtime.nn.adapters.rows import Members, RowAdapters
+from runtime.nn.adapters.stacks import AdapterStacks
 from runtime.nn.linear import MATRICES
-from runtime.nn.low_rank import LowRank, LowRanks
-from runtime.nn.row_adapters import Members, RowAdapters
+from runtime.nn.operations import ops
 from tests.runtime.cpu.native.rows import computing, normal
 from tests.support.same_bits import Batch, at_once, in_chunks, one_by_one
 

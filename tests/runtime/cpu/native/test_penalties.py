@@ -9,7 +9,7 @@ from runtime.cpu import native
 if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
 
-from runtime.nn import ops
+from runtime.nn.operations import ops
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.penalties import Penalties
 

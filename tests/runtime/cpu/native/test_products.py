@@ -7,7 +7,7 @@ import pytest
 
 from runtime.cpu import native
 from runtime.cpu.native.activations import KINDS
-from runtime.nn import ops
+from runtime.nn.operations import ops
 
 kernels = native.kernels
 if kernels is None:

@@ -19,16 +19,16 @@ if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
 
 from runtime.models.lfm2 import ShortConv
-from runtime.nn import ops
-from runtime.nn.block import PostNorm, PreNorm
-from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
-from runtime.nn.gated_attention import GatedAttention
-from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
-from runtime.nn.mamba1 import Mamba1, Mamba1Spec
-from runtime.nn.mamba2 import Mamba2, Mamba2Spec
-from runtime.nn.mlp import GatedMLP
+from runtime.nn.attention.gated_attention import GatedAttention
+from runtime.nn.feed_forward.mlp import GatedMLP
 from runtime.nn.norm import LayerNorm, RMSNorm
-from runtime.nn.rg_lru import RecurrentBlock, rg_lru_memory
+from runtime.nn.operations import ops
+from runtime.nn.recurrent.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.recurrent.kimi_delta import KimiDelta, KimiDeltaSpec
+from runtime.nn.recurrent.mamba1 import Mamba1, Mamba1Spec
+from runtime.nn.recurrent.mamba2 import Mamba2, Mamba2Spec
+from runtime.nn.recurrent.rg_lru import RecurrentBlock, rg_lru_memory
+from runtime.nn.residual.block import PostNorm, PreNorm
 from runtime.step import Inputs, Step
 from tests.runtime.cpu.native.rows import bits, computing
 from tests.runtime.cpu.native.test_attention_nodes import ROPE, Shape, packed

@@ -13,9 +13,9 @@ if native.kernels is None:
 
 from runtime.cpu.native import kernels
 from runtime.cpu.native.rope import cosines
-from runtime.nn import ops
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.operations import ops
+from runtime.nn.positions.rope import Rope
+from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.step import Inputs, Step
 from tests.runtime.cpu.native.rows import bits, computing, normal
 

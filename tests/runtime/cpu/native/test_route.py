@@ -6,7 +6,8 @@ import pytest
 
 from runtime.cpu import native
 from runtime.cpu.native.route import routing_of
-from runtime.nn import ops, route
+from runtime.nn.feed_forward import router
+from runtime.nn.operations import ops
 from runtime.parts.feed_forward import Routing
 
 kernels = native.kernels
@@ -23,26 +24,26 @@ def scores(seed=0, experts=EXPERTS):
 CORRECTION = mx.array(np.random.default_rng(5).standard_normal(EXPERTS, dtype=np.float32))
 SHARES = mx.array(np.random.default_rng(6).uniform(0.5, 2, EXPERTS).astype(np.float32))
 RULES = {
-    "softmax": lambda x: route.choose(Routing("softmax", 4, normalize=True), x),
-    "softmax, as they are": lambda x: route.choose(Routing("softmax", 4), x),
-    "best": lambda x: route.top_then_softmax(x, 4),
-    "all": lambda x: route.top_then_softmax(x, EXPERTS),
-    "softmax, corrected": lambda x: route.choose(
+    "softmax": lambda x: router.choose(Routing("softmax", 4, normalize=True), x),
+    "softmax, as they are": lambda x: router.choose(Routing("softmax", 4), x),
+    "best": lambda x: router.top_then_softmax(x, 4),
+    "all": lambda x: router.top_then_softmax(x, EXPERTS),
+    "softmax, corrected": lambda x: router.choose(
         Routing("softmax", 3, CORRECTION, normalize=True, least=0.4, scale=1.5), x
     ),
-    "softmax, groups of one judge": lambda x: route.choose(
+    "softmax, groups of one judge": lambda x: router.choose(
         Routing("softmax", 3, groups=6, top_groups=2, judges=1), x
     ),
-    "sigmoid": lambda x: route.choose(Routing("sigmoid", 3, normalize=True, scale=2.5), x),
-    "sigmoid, corrected": lambda x: route.choose(Routing("sigmoid", 3, CORRECTION), x),
-    "late": lambda x: route.choose(Routing("late", 3), x),
-    "near": lambda x: route.choose(Routing("near", 3, nearness=0.6), x),
-    "shares": lambda x: route.choose(Routing("softmax", 3, normalize=True, scale=1.5, shares=SHARES), x),
-    "corrected, shares": lambda x: route.choose(Routing("sigmoid", 3, CORRECTION, shares=SHARES), x),
-    "groups": lambda x: route.choose(
+    "sigmoid": lambda x: router.choose(Routing("sigmoid", 3, normalize=True, scale=2.5), x),
+    "sigmoid, corrected": lambda x: router.choose(Routing("sigmoid", 3, CORRECTION), x),
+    "late": lambda x: router.choose(Routing("late", 3), x),
+    "near": lambda x: router.choose(Routing("near", 3, nearness=0.6), x),
+    "shares": lambda x: router.choose(Routing("softmax", 3, normalize=True, scale=1.5, shares=SHARES), x),
+    "corrected, shares": lambda x: router.choose(Routing("sigmoid", 3, CORRECTION, shares=SHARES), x),
+    "groups": lambda x: router.choose(
         Routing("sigmoid", 4, CORRECTION, groups=6, top_groups=2, normalize=True), x
     ),
-    "groups of one": lambda x: route.choose(
+    "groups of one": lambda x: router.choose(
         Routing("sigmoid", 4, groups=EXPERTS, top_groups=5, normalize=True), x
     ),
 }
@@ -85,7 +86,7 @@ def test_a_row_stands_alone_on_any_number_of_threads(rule):
 
 def test_the_best_come_first_and_of_equal_ones_the_first():
     with ops.using("cpu"):
-        chosen, _ = route.top_then_softmax(mx.array([[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0]]), 3)
+        chosen, _ = router.top_then_softmax(mx.array([[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0]]), 3)
     assert chosen.tolist() == [[1, 2, 3], [0, 1, 2]]
 
 

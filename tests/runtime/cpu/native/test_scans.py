@@ -9,7 +9,7 @@ import pytest
 
 from runtime.cpu import native
 from runtime.nn.gated_norm import GatedRMSNorm
-from runtime.nn.ops import COLUMNS
+from runtime.nn.operations.ops import COLUMNS
 from tests.runtime.cpu.native.scans import CASES, Case
 
 pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")

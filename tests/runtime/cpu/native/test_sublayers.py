@@ -15,12 +15,12 @@ if native.kernels is None:
 
 from runtime.cpu.composed import Composed, by_name
 from runtime.cpu.native import kernels, products
-from runtime.nn import ops
 from runtime.nn.activation import XIELU
-from runtime.nn.mlp import ACTIVATIONS, MLP, FusedGatedMLP, GatedMLP
+from runtime.nn.feed_forward.mlp import ACTIVATIONS, MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.norm import LayerNorm, RMSNorm
-from runtime.nn.plain import ACTIVATIONS as OTHERS
-from runtime.nn.sublayer import added
+from runtime.nn.operations import ops
+from runtime.nn.operations.plain import ACTIVATIONS as OTHERS
+from runtime.nn.residual.sublayer import added
 from runtime.parts.feed_forward import FeedForwardParts
 from runtime.step import Step
 from tests.runtime.cpu.native.rows import bits, normal, same_bits_in_any_company

@@ -17,11 +17,12 @@ if native.kernels is None:
 from runtime.cpu.composed import Composed
 from runtime.cpu.native import layers as native_layers
 from runtime.loaded import LoadedModel
-from runtime.nn import ops, sublayer
-from runtime.nn.adapter_stacks import AdapterStacks
-from runtime.nn.adapters import Adapter
-from runtime.nn.low_rank import LowRanks
-from runtime.nn.row_adapters import RowAdapters
+from runtime.nn.adapters.adapter import Adapter
+from runtime.nn.adapters.low_rank import LowRanks
+from runtime.nn.adapters.rows import RowAdapters
+from runtime.nn.adapters.stacks import AdapterStacks
+from runtime.nn.operations import ops
+from runtime.nn.residual import sublayer
 from runtime.step import Inputs, Step
 from tests.runtime.cpu.native.rows import computing
 from tests.support.low_ranks import pairs_of
