@@ -8,7 +8,7 @@ pydantic writes `dict[Annotated[str, Field(pattern=..)], int]` so, and reads no 
 
 `unevaluatedProperties` and `unevaluatedItems` are `additionalProperties` and `items` where nothing but the
 schema itself describes the value. Where other parts of it do, they are written out before
-(`modelkit.grammars.evaluated`).
+(`modelkit.grammars.rewriting.unevaluated`).
 
 OpenAPI's `nullable` is the type null beside the one that is named, as its version 3.0.3 has it.
 

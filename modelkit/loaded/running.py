@@ -15,7 +15,7 @@ from modelkit.chat.fitting import Fit
 from modelkit.chat.styles.thinking import no_thinking
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
-from modelkit.grammars.shape import shape_of
+from modelkit.grammars.answers.shape import shape_of
 from modelkit.learned import Learning
 from modelkit.loaded.embedding import Embedder, EmbeddingOptions, Embeddings, no_text
 from modelkit.loaded.long_work import LongWork
@@ -39,9 +39,9 @@ from runtime.records import dataclass
 if TYPE_CHECKING:
     import numpy as np
 
-    from modelkit.grammars.budget import Budgeted
-    from modelkit.grammars.compiler import Grammars
-    from modelkit.grammars.grammar import Grammar
+    from modelkit.grammars.answers.thinking_budget import Budgeted
+    from modelkit.grammars.compiling.compiler import Grammars
+    from modelkit.grammars.compiling.grammar import Grammar
 
 
 @dataclass(frozen=True, slots=True)

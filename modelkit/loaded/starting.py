@@ -17,7 +17,7 @@ from modelkit.settings import Settings
 from modelkit.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from modelkit.grammars.compiler import Grammars
+    from modelkit.grammars.compiling.compiler import Grammars
 
 
 def start(
@@ -71,7 +71,8 @@ def start(
 def _grammars(tokenizer: Tokenizer, vocab_size: int, stop_ids: frozenset[int]) -> "Callable[[], Grammars]":
     @cache  # two threads may make the first ones at once, and each of the two works
     def made() -> "Grammars":
-        from modelkit.grammars.compiler import Grammars  # 35 modules, which most answers can do without
+        # 35 modules, which most answers can do without.
+        from modelkit.grammars.compiling.compiler import Grammars
 
         return Grammars(tokenizer, vocab_size, stop_ids)
 

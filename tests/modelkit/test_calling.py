@@ -155,7 +155,7 @@ def test_thinking_is_told_to_have_no_place_where_there_is_no_template(tmp_path: 
 
 
 def test_a_budget_that_cannot_hold_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("modelkit.grammars.budget._written", lambda *_: ())
+    monkeypatch.setattr("modelkit.grammars.answers.thinking_budget._written", lambda *_: ())
     folder = write_model(tmp_path, template=TEMPLATE.replace("<assistant>{%", "<assistant><think>\n{%"))
     with modelkit.load(folder) as model:
         (note,) = model.chat(ASKED, think_tokens=5, num_predict=4).notes

@@ -13,9 +13,9 @@ from modelkit.chat.guarded import GuardedTemplate
 from modelkit.chat.message import Message
 from modelkit.cli.repl.settings import read_tools
 from modelkit.errors import ModelkitError
+from modelkit.grammars.calls.tools import read_tools as read_tool_schemas
+from modelkit.grammars.compiling.matchers import check
 from modelkit.grammars.forms import read_form
-from modelkit.grammars.native import check
-from modelkit.grammars.tools import read_tools as read_tool_schemas
 from modelkit.ranks.hosts import read_hosts
 from modelkit.store.canonical import canonical, parse_object
 from modelkit.tokenizer.read import parse_object as parse_tokenizer

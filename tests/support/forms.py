@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from modelkit.grammars.compiler import Grammars
+from modelkit.grammars.compiling.compiler import Grammars
 from modelkit.grammars.forms import Form
 from modelkit.tokenizer import load_tokenizer
 from tests.support.tiny import write_tokenizer

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
-from modelkit.grammars.compiler import Grammars
+from modelkit.grammars.compiling.compiler import Grammars
 from modelkit.output.events import Event
 from modelkit.output.pieces import Piece, Pieces
 from modelkit.output.splitter import splitter_for

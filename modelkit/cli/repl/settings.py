@@ -153,8 +153,8 @@ def _set_form(name: str) -> Callable[["Session", str], None]:
 
 def _check(form: Mapping[str, str]) -> None:
     """What no model takes is said at once, and not with the next answer."""
+    from modelkit.grammars.compiling.matchers import check
     from modelkit.grammars.forms import read_form
-    from modelkit.grammars.native import check
 
     wanted = read_form(form.get("format"), form.get("grammar"), form.get("regex"))
     if wanted is not None:

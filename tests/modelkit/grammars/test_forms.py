@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from modelkit.errors import RequestError
+from modelkit.grammars.compiling.matchers import check
 from modelkit.grammars.forms import Form, read_form
-from modelkit.grammars.native import check
-from modelkit.grammars.patterns import FORMATS
+from modelkit.grammars.patterns.formats import FORMATS
 from modelkit.model import Model
 from modelkit.tokenizer import load_tokenizer
 from runtime.sampling.constraint import allows
