@@ -53,6 +53,8 @@ class Shown:
     """Text; False: it makes embeddings and nothing else. None where that is not known yet."""
     expires_in_s: float | None
     """When it leaves unless it is used: infinity for never, None while it is in use."""
+    keep_alive_s: float
+    """How long it stays once nobody uses it any more: infinity for ever."""
 
     @property
     def size_bytes(self) -> int:
@@ -173,4 +175,5 @@ class Standing:
             load_s=self.model.load_s if self.model else 0.0,
             writes=self.writes,
             expires_in_s=max(self.expires_s - now_s, 0.0) if idle else None,
+            keep_alive_s=self.keep_alive_s,
         )

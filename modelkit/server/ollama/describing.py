@@ -31,13 +31,13 @@ def tags(home: Path) -> dict[str, Any]:
     return {"models": [_tag(home, one) for one in whole]}
 
 
-def running(home: Path, shown: Iterable[Shown], idle_s: float) -> dict[str, Any]:
-    """What is in memory. idle_s: how long one that is in use now may stay afterwards."""
+def running(home: Path, shown: Iterable[Shown]) -> dict[str, Any]:
+    """What is in memory. One in use leaves at the earliest once its time after that is over."""
     ready = [one for one in shown if one.state == "ready"]
     details: dict[str, dict[str, Any]] = {}
     with suppress(StoreError):  # what is in memory goes on without the store
         details = _details_of(Store(home), {one.digest for one in ready})
-    return {"models": [_running(one, details, idle_s) for one in ready]}
+    return {"models": [_running(one, details) for one in ready]}
 
 
 def show(home: Path, name: str, adapters: Sequence[str], *, verbose: bool) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def _tag(home: Path, package: Package) -> dict[str, Any]:
     }
 
 
-def _running(one: Shown, details: Mapping[str, dict[str, Any]], idle_s: float) -> dict[str, Any]:
-    left_s = idle_s if one.expires_in_s is None else one.expires_in_s
+def _running(one: Shown, details: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    left_s = one.keep_alive_s if one.expires_in_s is None else one.expires_in_s
     expires_s = time.time() + (FOREVER_S if math.isinf(left_s) else left_s)
     return {
         "name": one.name,

@@ -38,9 +38,7 @@ async def list_tags(request: Request) -> Response:
 
 
 async def list_running(request: Request) -> Response:
-    serving = serving_of(request)
-    shown, idle_s = serving.pool.shown(), serving.settings.keep_alive_s
-    return JSONResponse(await apart(request, running, _home(request), shown, idle_s))
+    return JSONResponse(await apart(request, running, _home(request), serving_of(request).pool.shown()))
 
 
 async def show_package(request: Request) -> Response:

@@ -113,7 +113,12 @@ def row(shown: Shown, now_s: float) -> dict[str, Any]:
         expires = datetime.fromtimestamp(now_s + left_s, UTC).isoformat(timespec="seconds")
     sizes = {"size_bytes": shown.size_bytes, "taken_bytes": shown.taken_bytes}
     fields = {**asdict(shown), **sizes, "expires_at": expires}
-    return {**fields, "expires_in_s": None if left_s == FOR_EVER else left_s}
+    return {**fields, "expires_in_s": _finite(left_s), "keep_alive_s": _finite(shown.keep_alive_s)}
+
+
+def _finite(seconds: float | None) -> float | None:
+    """JSON has no infinity."""
+    return None if seconds == FOR_EVER else seconds
 
 
 def facts(model: Model, name: str, digest: str, load_s: float) -> dict[str, Any]:

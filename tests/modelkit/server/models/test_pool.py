@@ -2,13 +2,19 @@
 
 import asyncio
 import gc
+import json
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import JSONResponse
 
 from modelkit.errors import ModelClosed, ModelNotFound
 from modelkit.server.models.moves import Capacity
 from modelkit.server.models.pool import Lease, Pool
+from modelkit.server.ollama.describing import running
+from modelkit.server.own import models as own
 from tests.support.pool import (
     FakePackages,
     names,
@@ -50,6 +56,20 @@ async def test_a_request_says_how_long_its_model_stays(asked: list[float | None]
         for keep_alive in asked:
             await use(pool, "a", keep_alive)
         assert pool.shown()[0].expires_in_s == left_s
+
+
+@pytest.mark.parametrize(("asked", "after_s"), [(3600, 3600), (-1, 200 * 365 * 86400)])
+@on_a_loop
+async def test_a_model_in_use_is_told_to_stay_for_its_own_time(asked: float, after_s: float) -> None:
+    """Not for the server's: a client that reads `ps` while its answer is written would find that nobody has
+    heard what it asked.
+    """
+    async with pool_of(FakePackages({"a": 10}), keep_alive_s=300) as (pool, _), pool.acquire("a", asked):
+        (told,) = running(Path("/nowhere"), pool.shown())["models"]
+        left_s = (datetime.fromisoformat(told["expires_at"]) - datetime.now(UTC)).total_seconds()
+        assert left_s > after_s - 60
+        row = json.loads(bytes(JSONResponse(own.row(pool.shown()[0], 0.0)).body))
+        assert (row["expires_in_s"], row["keep_alive_s"]) == (None, asked if asked > 0 else None)
 
 
 @on_a_loop
