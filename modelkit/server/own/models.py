@@ -97,6 +97,8 @@ async def prefixes(request: Request) -> Response:
 async def decode(request: Request) -> Response:
     """The text of ids, special tokens left out."""
     body = await read_json(request)
+    if not body.has("ids"):
+        raise body.wrong("ids", "a list of token ids")
     ids = body.items("ids", _MOST_IDS)
     text = await call(request, body.needed_text("model"), lambda one: one.decode(ids))
     return with_ignored(JSONResponse({"text": text}), body.unknown({"model", "ids"}))

@@ -42,7 +42,9 @@ _TOKENIZE = frozenset({"model", "content", "add_special", "parse_special", "with
 async def tokenize(request: Request) -> Response:
     """{"content"} to {"tokens": [ids]}, or with `with_pieces` to [{"id", "piece"}]."""
     body = await read_json(request)
-    text, special = body.text("content", ""), body.flag("add_special", default=False)
+    text, special = body.text("content"), body.flag("add_special", default=False)
+    if text is None:  # no tokens at all would be the answer to a text under another name
+        raise body.wrong("content", "a text")
     if body.flag("parse_special") is False:
         raise body.wrong("parse_special", "true: special tokens are always told from plain text")
     pieces = body.flag("with_pieces", default=False)
@@ -59,6 +61,8 @@ async def detokenize(request: Request) -> Response:
     """{"tokens"} to {"content"}, special tokens included."""
 
     def reader(body: Fields) -> tuple[str, list[int], tuple[str, ...]]:
+        if not body.has("tokens"):
+            raise body.wrong("tokens", "a list of token ids")
         ids = body.items("tokens", _MOST_IDS)
         for place, one in enumerate(ids):
             if type(one) is not int or not 0 <= one < 2**31:
