@@ -23,7 +23,8 @@ T = TypeVar("T")
 LEAST_TOP_P = 1e-6
 """For clients that say 0, which leaves the likeliest token and is out of the PARAMETER's range."""
 _MOST_WHOLE = 2**63 - 1
-_NOTHING: tuple[Any, ...] = (None, "", [], {}, False)
+EMPTY: tuple[Any, ...] = (None, "", [], {})
+"""What says nothing, whatever the field: clients fill in all that they have."""
 _PLACE = re.compile(r"\[[0-9]+\]")
 _Reads = dict[str, tuple[Mapping[str, Any], set[str]]]
 """By the whole name of each object of a body: itself, and its fields that were read."""
@@ -86,14 +87,16 @@ class Fields:
             f"{where}.{field}" if where else field
             for where, (value, read) in self._reads.items()
             for field in value.keys() - read
-            if value[field] not in _NOTHING
+            if value[field] is not False and value[field] not in EMPTY
         )
         return tuple(sorted({_PLACE.sub("[]", name) for name in named}))
 
     def unknown(self, known: Collection[str]) -> tuple[str, ...]:
         """Whole names of the fields that carry something and are none of these."""
         return tuple(
-            self.name(field) for field, value in self.peek.items() if field not in known and value is not None
+            self.name(field)
+            for field, value in self.peek.items()
+            if field not in known and value not in EMPTY
         )
 
     def raw(self, field: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from modelkit.server import hints
 from modelkit.server.faults import refused
-from modelkit.server.fields import LEAST_TOP_P, Fields
+from modelkit.server.fields import EMPTY, LEAST_TOP_P, Fields
 from modelkit.server.models.turns import Priority
 
 MOST_TOP_LOGPROBS = 20
@@ -145,9 +145,11 @@ def read_top_logprobs(body: Fields) -> int | None:
 
 
 def refuse_unknown(body: Fields, known: frozenset[str]) -> None:
-    """Names the first field that would have been passed over in silence."""
+    """Names the first field that would have been passed over in silence. One that is off may mean as much as
+    one that is on.
+    """
     for field, value in body.peek.items():
-        if field not in known and value is not None:
+        if field not in known and value not in EMPTY:
             raise refused("invalid_request", f"the field {field[:80]!r} is not known here", field[:80])
 
 

@@ -113,3 +113,9 @@ def test_the_first_of_several_that_is_there_is_read() -> None:
     assert fields.first(("absent", "nothing")) is None
     assert "five" not in fields.unread()
     assert "half" in fields.unread()
+
+
+@pytest.mark.parametrize("value", [0, 0.0, "x", [0], {"a": None}, True])
+def test_what_says_something_is_named_where_nobody_reads_it(value: object) -> None:
+    empty = {"tags": [], "note": "", "more": {}, "gone": None, "off": False}
+    assert Fields({"weight": value, **empty}).unread() == ("weight",)
