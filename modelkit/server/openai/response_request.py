@@ -205,12 +205,18 @@ def _given(body: Fields, kept: Kept, earlier: Items) -> list[Fields]:
 
 
 def _said_before(item: Fields, earlier: Items) -> bool:
-    return item.text("type") == "item_reference" and item.needed_text("id") in earlier
+    return _names_another(item) and item.needed_text("id") in earlier
+
+
+def _names_another(item: Fields) -> bool:
+    """Its type may be left out, as that of a message, which has a role."""
+    kind = item.text("type")
+    return kind == "item_reference" or (kind is None and item.has("id") and not item.has("role"))
 
 
 def _named(item: Fields, kept: Kept) -> Fields:
     """The item itself, where this one only names it."""
-    if item.text("type") != "item_reference":
+    if not _names_another(item):
         return item
     id, where = item.needed_text("id"), item.where  # noqa: A001
     if (found := kept.item(id)) is None:

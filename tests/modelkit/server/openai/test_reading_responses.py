@@ -185,6 +185,7 @@ def test_items_that_say_nothing_are_no_empty_list() -> None:
         ("reasoning.summary", {"reasoning": {"summary": "long"}}),
         ("reasoning.generate_summary", {"reasoning": {"summary": "auto", "generate_summary": True}}),
         ("input[0]", {"input": [{"type": "item_reference", "id": "i"}]}),
+        ("input[0]", {"input": [{"type": None, "id": "i"}]}),
         ("input[0].type", {"input": [{"type": "compaction_trigger"}]}),
         ("input[0].encrypted_content", {"input": [{"type": "compaction", "encrypted_content": "gAAA"}]}),
         ("input", {"input": []}),
@@ -238,7 +239,7 @@ def test_an_item_that_is_only_named_is_what_was_kept_under_its_id() -> None:
     kept, items = Kept(), {"u": b'{"id": "u", "type": "message", "role": "user", "content": "q"}'}
     answer = {"id": "m", "type": "message", "role": "assistant", "content": "a", "status": "completed"}
     kept.keep({"id": "r", "output": [answer]}, [Message("user", "q"), Message("assistant", "a")], items)
-    named = [{"type": "item_reference", "id": name} for name in ("u", "m")]
+    named = [{"type": "item_reference", "id": "u"}, {"id": "m"}]  # their types let the kind be left out
     asked = read_response(Fields({"input": [*named, {"role": "user", "content": "and?"}]}), kept)
     assert [one.content for one in asked.messages] == ["q", "a", "and?"]
     assert list(asked.items)[:2] == ["u", "m"]
