@@ -40,6 +40,7 @@ _LONGEST_NAME = 400
 _KEYWORDS = ("template", "renderer", "parser", "requires")
 _FOLDERS = {"FROM": "files", "ADAPTER": "adapters", "DRAFT": "draft_files"}
 _REMOTE = ("remote_host", "info")
+_OLDER = ("modelfile", "path")
 _KNOWN = frozenset(
     {
         *("model", "name", "from", "license", "parameters", "messages", "stream"),
@@ -76,6 +77,8 @@ def read_create(body: Fields) -> CreateRequest:
     """Raises Refused, InvalidName."""
     for field in _REMOTE:
         body.refuse(field, "this server makes packages of what is here")
+    for field in _OLDER:
+        body.refuse(field, "an older form; send from or files, with system, parameters and the like")
     files = {keyword: found for keyword, field in _FOLDERS.items() if (found := _files(body, field))}
     directives = [*_from(body, has_files="FROM" in files)]
     for field in _KEYWORDS:

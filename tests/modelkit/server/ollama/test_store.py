@@ -247,6 +247,7 @@ def test_a_field_that_nobody_knows_is_named(address: str) -> None:
         ({"from": "amy/story:q4", "quantize": "q99"}, "q99"),
         ({"from": "amy/story:q4", "messages": [{"content": "x"}]}, "messages[0].role is missing"),
         ({"from": "amy/story:q4", "remote_host": "x"}, "remote_host"),
+        ({"modelfile": "FROM amy/story:q4"}, "modelfile: an older form"),
         ({"files": {"test.gguf": "sha256:e3b0c4"}, "quantize": "q4_k_m"}, "digest"),
     ],
 )
