@@ -138,7 +138,7 @@ class Fake:
             "state": "ready",
             "drafters": ["island-draft"],
         }
-        models = [{"name": name, **shown} for name in sorted(self.loaded)]
+        models = [{"name": name, **shown} for name in sorted(self.loaded, reverse=True)]
         return self.refusal(request) or JSONResponse({"models": models})
 
     async def show(self, request: Request) -> Response:

@@ -58,11 +58,11 @@ export class Models {
     } catch (error) {
       return this.failed(error);
     }
-    const wanted = this.chosen || this.loaded[0]?.name;
     const { writers } = this;
+    const wanted = [this.chosen, ...this.loaded.map(({ name }) => name)].find((name) => writers.some((one) => one.name === name));
     this.select.replaceChildren(...writers.map(({ name }) => h("option", { value: name, text: name.replace(/:latest$/, "") })));
     if (!writers.length) this.select.append(h("option", { value: "", text: "no models" }));
-    if (writers.some((one) => one.name === wanted)) this.select.value = wanted;
+    if (wanted) this.select.value = wanted;
     this.#list();
     this.changed();
     clearTimeout(this.again);

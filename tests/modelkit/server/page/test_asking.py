@@ -115,6 +115,15 @@ def test_a_model_that_writes_no_text_is_not_asked(tab: Tab) -> None:
     tab.page.get_by_text("makes embeddings").wait_for()
 
 
+def test_a_new_visitor_asks_the_model_that_is_loaded(tab: Tab, fake: Fake) -> None:
+    """Where one for embeddings is loaded beside it, too: the first of the list would have to be loaded."""
+    own = "a-model-with-a-rather-long-name:70b"
+    fake.loaded = {"vectors:latest", own}
+    tab.page.reload()
+    tab.page.locator("#model option").nth(1).wait_for(state="attached")
+    assert tab.page.locator("#model").input_value() == own
+
+
 def test_text_files_go_with_the_message(tab: Tab, fake: Fake) -> None:
     page = tab.page
     files = [
