@@ -40,6 +40,7 @@ from modelkit.grammars.patterns.syntax import (
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
 _ENDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
+_BOUNDS = frozenset(key for end in _ENDS for key in end[:2])
 _SAFE = "#/%:?&=~!$'()*+,;@-._"
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9#/:?&=~!$'()*+,;@._-]|%[0-9A-Fa-f]{2})*")
 _NUMBERS = re.compile(r"\\u00[01][0-9a-f]|\\x\{(?:[1-9A-F]|1[0-9A-F]|7F)\}|\x7f")
@@ -86,14 +87,19 @@ def for_llguidance(schema: Any) -> Any:
     written = {key: _member(key, value) for key, value in schema.items()}
     if _whole(schema):
         written["type"] = "integer"
-    for end in _ENDS:
-        _with_next(written, *end)
+    if written.keys() & _BOUNDS:
+        _with_bounds(written)
     _with_format(written)
-    begun = _beginnings(written)
-    if begun and "anyOf" not in written:
-        written["anyOf"] = [{}, {"enum": begun}]
     same = written.keys() == schema.keys() and all(written[key] is value for key, value in schema.items())
     return schema if same else written
+
+
+def _with_bounds(schema: dict[str, Any]) -> None:
+    for end in _ENDS:
+        _with_next(schema, *end)
+    begun = _beginnings(schema)
+    if begun and "anyOf" not in schema:
+        schema["anyOf"] = [{}, {"enum": begun}]
 
 
 def _with_next(schema: dict[str, Any], out: str, inner: str, sign: int) -> None:
@@ -128,7 +134,7 @@ def _with_format(schema: dict[str, Any]) -> None:
 
 def _beginnings(schema: Mapping[str, Any]) -> list[float]:
     """Decimals that begin the digits of a bound."""
-    bounds = filter(_is_number, (schema.get(key) for end in _ENDS for key in end[:2]))
+    bounds = filter(_is_number, map(schema.get, _BOUNDS))
     parts = (f"{Decimal(repr(bound)):f}".partition(".") for bound in bounds)
     begun = {
         float(f"{front}.{digits[:count]}") for front, _, digits in parts for count in range(1, len(digits))

@@ -133,7 +133,8 @@ class Rules:
     def json(self, schema: object, layout: Layout = "spaced") -> str:
         """A value of a JSON schema."""
         text = json.dumps(schema)
-        return self.rule((_known_json if len(text) <= LONGEST_KEPT else _json)(text, layout))
+        written, escapes = (_known_schema if len(text) <= LONGEST_KEPT else _written_schema)(text)
+        return self.rule(f'%json {{{written}"x-guidance": {json.dumps({**_LAYOUTS[layout], **escapes})}}}')
 
     def free(self, what: Free) -> str:
         """Text to the end of what it stands in."""
@@ -240,15 +241,16 @@ class Rules:
         return self._names[key]
 
 
-def _json(text: str, layout: Layout) -> str:
+def _written_schema(text: str) -> tuple[str, dict[str, Any]]:
+    """(the members of a schema as the library takes it, which options follow; options about escapes)."""
     schema = json.loads(text)
     if isinstance(schema, bool):
         schema = {} if schema else {"not": {}}
-    written: dict[str, Any] = dict(for_llguidance(schema))
-    return f"%json {json.dumps({**written, 'x-guidance': {**_LAYOUTS[layout], **escape_options(written)}})}"
+    written = {key: value for key, value in for_llguidance(schema).items() if key != "x-guidance"}
+    return f"{json.dumps(written)[1:-1]}{', ' if written else ''}", escape_options(written)
 
 
-_known_json = lru_cache(MOST_KEPT)(_json)
+_known_schema = lru_cache(MOST_KEPT)(_written_schema)  # some styles write each in two layouts
 
 
 def quoted(text: str) -> str:
