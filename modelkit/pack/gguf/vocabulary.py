@@ -16,6 +16,7 @@ from modelkit.errors import UnsupportedSource
 from modelkit.source.gguf.vocabulary.files import tokenizer_files
 from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import BYTES, KEY, WORDS
+from modelkit.source.gguf.vocabulary.special import ALL_ENDS
 from modelkit.source.gguf.vocabulary.splitting import SPLITTINGS
 from modelkit.source.gguf.vocabulary.stating import kind_of, special_ids, state
 from modelkit.temporary import TemporaryFolder
@@ -99,10 +100,10 @@ def vocabulary_metadata(
     differing = partial(_differing, again, tokenizer, composed=composed, framed=framed or kind == WORDS)
     _prove(again, tokenizer, differing([*PROBES, *_replaced(document, label)]), kind, label)
     notes += _unlike(differing(_of_pieces(tokenizer, again)))
-    read = again.eos_ids(generation)
-    unnamed = sorted(ends - read)
+    unnamed = sorted(ends - again.eos_ids(generation))
     if unnamed:
-        notes.append(f"a file names three ends of a text at most; left out: {unnamed}")
+        made[KEY + ALL_ENDS] = tuple(sorted(ends))
+        notes.append(f"llama.cpp reads three ends of a text, and none of {unnamed}; Ollama and modelkit do")
     made["tokenizer.huggingface.json"] = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return Vocabulary(made, tuple(notes))
 
@@ -173,7 +174,7 @@ def _bare(pre_tokenizer: Any) -> "tokenizers.Tokenizer":
 
 
 def _roles(tokenizer: Tokenizer, ends: frozenset[int]) -> dict[str, int | None]:
-    """Files have room for three ends. The tokenizer's own is the first; others come in the order of ids."""
+    """Three ends have roles. The tokenizer's own is the first; others come in the order of ids."""
     pieces, specials = tokenizer.pieces, tokenizer.specials
     eos = tokenizer.eos_id if tokenizer.eos_id is not None else min(ends, default=None)
     others = [*sorted(ends - {eos}), None, None]

@@ -74,6 +74,13 @@ def require_tokenizer(inventory: Inventory) -> None:
             raise UnsupportedSource(
                 f"{inventory.origin} has no {_MADE}, and {name} is {kind}: no {_MADE} can say the same"
             )
+    from modelkit.source.gguf.checkpoint import FACTS
+
+    if FACTS in inventory.files:
+        raise SourceError(
+            f"{inventory.origin} has no vocabulary",
+            hint="Take a GGUF file with `tokenizer.ggml.*` in its metadata, or the folder it was made from.",
+        )
     raise SourceError(
         f"{inventory.origin} has no {_MADE}",
         hint="Copy it from the repository that the model came from.",

@@ -305,6 +305,9 @@ def test_a_source_without_any_vocabulary_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(SourceError, match=r"no tokenizer.json"):
         require_tokenizer(read_inventory(read_directory(tmp_path), "source"))
+    (tmp_path / "gguf.json").write_text("{}")  # what the metadata of a GGUF file are kept in
+    with pytest.raises(SourceError, match=r"no vocabulary\nTake a GGUF file"):
+        require_tokenizer(read_inventory(read_directory(tmp_path), "source"))
 
 
 MERGES = {"GPT2Tokenizer": "gpt2", "Qwen2Tokenizer": "qwen2"}

@@ -1,8 +1,8 @@
 """Which tokens of a GGUF vocabulary have a part to play: begin, end, unknown, padding, all that end a text.
 
-Files name one end (`eos`), at times an end of turn (`eot`) and of message (`eom`); models write others as
-well, and one that is missed lets an answer run on. So tokens count by their names, too, as in llama.cpp
-(llama-vocab.cpp; MIT, The ggml authors).
+Files name one end (`eos`), at times an end of turn (`eot`) and of message (`eom`), and those that Ollama made
+list all of them; models write others as well, and one that is missed lets an answer run on. So tokens count
+by their names, too, as in llama.cpp (llama-vocab.cpp; MIT, The ggml authors).
 """
 
 from collections.abc import Mapping
@@ -36,6 +36,10 @@ _ROLES = {
 }
 
 _END_ROLES = ("eos", "eot", "eom")
+ALL_ENDS = "eos_token_ids"
+"""The key of a list of ends, which Ollama writes and reads."""
+_NONE = (2**32 - 1, -1)
+"""How some writers say that there is no such token."""
 _BY_WORD_ALONE = frozenset({"bos", *_END_ROLES})
 """Roles that make any token special. Some files name `!`, id 0, for padding; it stays an exclamation mark."""
 
@@ -88,7 +92,8 @@ def read_special(metadata: Mapping[str, Any], vocabulary: Vocabulary, label: str
     """Raises MalformedFile for an id that is not a token's."""
     roles, notes = _roles(metadata, vocabulary, label)
     kept = {vocabulary.ids[name] for name in _kept_names(vocabulary) if name in vocabulary.ids}
-    ends = {roles[role] for role in _END_ROLES if role in roles} | (_named_ends(vocabulary) - kept)
+    listed = _listed_ends(metadata, vocabulary, label)
+    ends = {roles[role] for role in _END_ROLES if role in roles} | listed | (_named_ends(vocabulary) - kept)
     hidden = ({*vocabulary.of_type(CONTROL, UNKNOWN), *roles.values()} - kept) | ends
     whole = ({*vocabulary.of_type(USER_DEFINED)} | kept) - hidden
     stripping = frozenset(hidden | whole if _strips(metadata, vocabulary) else ())
@@ -121,19 +126,37 @@ def _roles(
             one = usual.get(role)
             if one is not None and one in special_types:
                 roles[role] = one
-        elif type(value) is not int:
-            raise MalformedFile(f"{label}: `{KEY}{key}` is {shown(repr(value))}; an id was expected")
-        elif 0 <= value < len(vocabulary.pieces):
-            if role in _BY_WORD_ALONE or vocabulary.types[value] != NORMAL:
-                roles[role] = value
-            else:
-                piece = shown(repr(vocabulary.pieces[value]))
-                notes.append(f"{label} names the ordinary token {piece} as {role}; it stays ordinary")
-        elif value not in (2**32 - 1, -1):  # how some writers say "none"
-            raise MalformedFile(
-                f"{label}: `{KEY}{key}` is {value:,}; the vocabulary has ids below {len(vocabulary.pieces):,}"
-            )
+            continue
+        one = _id(value, key, vocabulary, label)
+        if one is None:
+            continue
+        if role in _BY_WORD_ALONE or vocabulary.types[one] != NORMAL:
+            roles[role] = one
+        else:
+            piece = shown(repr(vocabulary.pieces[one]))
+            notes.append(f"{label} names the ordinary token {piece} as {role}; it stays ordinary")
     return roles, notes
+
+
+def _listed_ends(metadata: Mapping[str, Any], vocabulary: Vocabulary, label: str) -> set[int]:
+    listed = metadata.get(KEY + ALL_ENDS, ())
+    if not isinstance(listed, tuple | list):
+        raise MalformedFile(f"{label}: `{KEY}{ALL_ENDS}` is not a list of ids")
+    found = (_id(value, ALL_ENDS, vocabulary, label) for value in listed)
+    return {one for one in found if one is not None}
+
+
+def _id(value: object, key: str, vocabulary: Vocabulary, label: str) -> int | None:
+    """None: the file says that there is no such token."""
+    if type(value) is not int:
+        raise MalformedFile(f"{label}: `{KEY}{key}` is {shown(repr(value))}; an id was expected")
+    if value in _NONE:
+        return None
+    if not 0 <= value < len(vocabulary.pieces):
+        raise MalformedFile(
+            f"{label}: `{KEY}{key}` is {value:,}; the vocabulary has ids below {len(vocabulary.pieces):,}"
+        )
+    return value
 
 
 def _named_ends(vocabulary: Vocabulary) -> set[int]:

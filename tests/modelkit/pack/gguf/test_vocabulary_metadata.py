@@ -192,9 +192,11 @@ def test_ids_that_are_never_drawn_are_said_where_they_are_tokens() -> None:
     assert found.metadata["tokenizer.ggml.suppress_tokens"] == (3,)
 
 
-def test_more_ends_than_a_file_can_name_are_noted() -> None:
+def test_more_ends_than_llama_cpp_has_names_for_are_listed_and_noted() -> None:
     tokenizer = loaded(bytes_metadata(eos_token_id=256))
-    assert any("[4]" in note for note in stated(tokenizer, frozenset({256, 2, 3, 4})).notes)
+    found = stated(tokenizer, frozenset({256, 2, 3, 4}))
+    assert found.metadata["tokenizer.ggml.eos_token_ids"] == (2, 3, 4, 256)
+    assert any("[4]" in note for note in found.notes)
 
 
 def test_scores_are_made_of_merges_and_give_the_same_ids() -> None:

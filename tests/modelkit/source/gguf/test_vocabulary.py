@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from modelkit.errors import MalformedFile
 from tests.support.gguf_vocabularies import (
     CONTROL,
     NORMAL,
@@ -31,6 +32,15 @@ def test_end_of_turn_and_of_message_that_are_named_by_id_count() -> None:
         special=("<a>", "<b>", "<c>"), eos_token_id=256, eot_token_id=257, eom_token_id=258
     )
     assert config(metadata, "generation_config.json")["eos_token_id"] == [256, 257, 258]
+
+
+def test_all_of_a_list_of_ends_count_as_in_files_that_ollama_made() -> None:
+    special = ("<|endoftext|>", "<|user|>", "<|observation|>")  # GLM-4's
+    metadata = bytes_metadata(special=special, eos_token_id=256, eos_token_ids=(256, 257, 258, -1))
+    assert config(metadata, "generation_config.json")["eos_token_id"] == [256, 257, 258]
+    for wrong in (256, (999,), ("<|user|>",)):
+        with pytest.raises(MalformedFile, match="eos_token_ids"):
+            made({**metadata, "tokenizer.ggml.eos_token_ids": wrong})
 
 
 def test_the_end_of_a_part_of_an_answer_ends_no_text() -> None:
