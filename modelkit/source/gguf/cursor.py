@@ -37,6 +37,7 @@ class Cursor:
         if end <= len(self.data):
             return
         if end > self.file_bytes:
+            what = what.removeprefix(f"{self.label}: ")
             raise MalformedFile(
                 f"{self.label} ends inside its header: {what} takes {count:,} bytes at byte {self.at:,}, "
                 f"and the file has {self.file_bytes:,}",

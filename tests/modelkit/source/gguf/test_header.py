@@ -147,6 +147,7 @@ def test_what_breaks_the_format_is_refused_by_name(case: str, tmp_path: Path) ->
     finally:
         tracemalloc.stop()
     assert said in str(caught.value)
+    assert str(caught.value).count(str(path)) == 1
 
 
 def test_bad_text_in_an_array_is_refused_when_it_is_read(tmp_path: Path) -> None:
