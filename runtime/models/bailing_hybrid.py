@@ -139,6 +139,8 @@ _RENAMED = (
     (".mlp.gate.expert_bias", ".mlp.gate.e_score_correction_bias"),
 )
 _MATRICES = tuple(f".self_attn.{part}_proj." for part in "qkv")
+_FILED = tuple(f".attention.{part}_proj." for part in "qkv")
+"""The same as published files name them."""
 _FILTERS = tuple(f".self_attn.{part}_conv1d." for part in "qkv")
 
 
@@ -170,6 +172,11 @@ FAMILY = Family(
     wide=(*RATES, *CORRECTIONS, ".mlp.gate.weight"),
     variant=_second,
     checkpoint=always(
-        Checkpoint(rows=(alike(_MATRICES),), joined=(_MATRICES,), heads_behind=True, default_layers=42)
+        Checkpoint(
+            rows=(alike((*_MATRICES, *_FILED)),),
+            joined=(_MATRICES, _FILED),
+            heads_behind=True,
+            default_layers=42,
+        )
     ),
 )

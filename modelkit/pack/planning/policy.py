@@ -54,10 +54,10 @@ def _elements(tensor: Tensor) -> int:
     return count
 
 
-_ROUTERS = (
-    *(".gate.weight", ".gate.wg.weight", "_expert_gate.weight"),
-    *(".router.weight", "_router.weight", ".router.proj.weight", ".router.layer.weight"),
-)
+_ROUTERS = (".gate.weight", ".gate.wg.weight", "_expert_gate.weight", "_router.weight")
+_ROUTING = (".router.", ".mlp.gate.")
+"""Modules that are nothing but routers, of one matrix or more: LongCat's, ZAYA's, Ring's for mlx-lm."""
+
 KEEP: tuple[Row, ...] = (
     Row(lambda t, _: t.dtype not in _FLOATS, SOURCE, "not a 16- or 32-bit float"),
     Row(lambda t, r: r.towers.hears(t.name), SOURCE, "audio tower"),
@@ -74,7 +74,10 @@ KEEP: tuple[Row, ...] = (
     Row(lambda t, _: len(t.shape) != (3 if t.stacked and len(t.shape) == 3 else 2), SOURCE, "not a matrix"),
     Row(lambda t, _: _elements(t) < _SMALLEST, SOURCE, f"fewer than {_SMALLEST} elements"),
     Row(
-        lambda t, _: t.ends(*_ROUTERS) and not t.ends(".attention.gate.weight"),  # which is RWKV's
+        lambda t, _: (
+            (t.ends(*_ROUTERS) and not t.ends(".attention.gate.weight"))  # which is RWKV's
+            or t.has(*_ROUTING)
+        ),
         SOURCE,
         "router",
     ),

@@ -243,3 +243,10 @@ def test_xlstm_keeps_the_gates_of_its_states() -> None:
 def test_granite_keeps_its_router() -> None:
     name = "model.layers.0.block_sparse_moe.router.layer.weight"
     assert fate({"model_type": "granitemoe"}, name, "q4", (32, 1024)) == "source"
+
+
+@pytest.mark.parametrize("at", ["self_attn", "attention"])  # transformers' own name, and that in files
+def test_ling_stores_what_it_joins_in_one_format(at: str) -> None:
+    names = [f"model.layers.9.{at}.{part}_proj.weight" for part in "qkv"]
+    assert {fate({"model_type": "bailing_hybrid"}, name, "q4") for name in names} == {"q4"}
+    assert fate({"model_type": "llama"}, names[-1], "q4") == "q8"

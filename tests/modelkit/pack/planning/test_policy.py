@@ -126,6 +126,8 @@ def test_a_drafts_head_and_embedding_get_what_was_asked_for(name: str) -> None:
         (f"{LAYER}router.proj.weight", (64, 256), "router"),
         (f"{LAYER}mlp.router.weight", (64, 256), "router"),
         (f"{LAYER}mlp.gate.wg.weight", (64, 256), "router"),
+        (f"{LAYER}mlp.router.classifier.weight", (64, 256), "router"),
+        (f"{LAYER}mlp.gate.router_mlp.fc1.weight", (256, 256), "router"),
         (f"{LAYER}block_sparse_moe.primary_router.weight", (64, 256), "router"),
         (f"{LAYER}mixer.A_log", (4096,), "parameter that is not a matrix"),
         (f"{LAYER}mixer.conv1d.weight", (256, 1, 64), "convolution"),
