@@ -4,7 +4,7 @@ Everything heavy (MLX for the shapes of modules, the tokenizer library) is impor
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from modelkit import __version__
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from modelkit.pack.sources import Source
     from modelkit.tokenizer import Tokenizer
     from runtime.models import Described
+
+_WRAPPERS = {"_orig_mod.": "torch.compile", "module.": "DataParallel", "base_model.model.": "PEFT"}
+"""What tensors' names begin with, where a wrapper around the model was saved."""
 
 
 class DraftAlone(PlanError):
@@ -287,8 +290,16 @@ def check_tensors(source: "Source", plan: "Plan") -> None:
     if problems:
         raise PlanError(
             f"the weights of {origin} do not fit its config.json: {sentences_of(problems)}",
-            hint="Take all files from the same model.",
+            hint=_about_names(source.inventory.tensors),
         )
+
+
+def _about_names(names: Collection[str]) -> str:
+    """What to do about weights that do not fit."""
+    for prefix, wrapper in _WRAPPERS.items():
+        if all(name.startswith(prefix) for name in names):
+            return f"Every name begins with `{prefix}`, as {wrapper} writes them: save the model inside."
+    return "Take all files from the same model."
 
 
 def _widths(plan: "Plan") -> dict[str, int]:

@@ -83,11 +83,18 @@ def _norm_of(kind: type) -> Callable[[Path], None]:
     return spoil
 
 
+def _wrapped(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    arrays = {f"_orig_mod.{name}": np.array(one.astype(mx.float32)) for name, one in load_file(path).items()}
+    save_file(arrays, path)
+
+
 @pytest.mark.parametrize(
     ("spoil", "kind", "says"),
     [
         (_unknown_architecture, PlanError, "FrobnicateForCausalLM"),
-        (_wrong_shape, PlanError, "do not fit its config"),
+        (_wrong_shape, PlanError, "do not fit its config(?s:.*)\nTake all files from the same model"),
+        (_wrapped, PlanError, "do not fit its config(?s:.*)\nEvery name begins with `_orig_mod.`, as torch"),
         (_norm_of(np.complex64), PlanError, r"model\.norm\.weight has dtype C64, which is not read"),
         (_norm_of(np.int64), PlanError, r"model\.norm\.weight has dtype int64, expected float"),
         (_norm_of(np.bool_), PlanError, r"model\.norm\.weight has dtype bool, expected float"),
