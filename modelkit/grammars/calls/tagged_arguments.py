@@ -42,6 +42,7 @@ class _Tagged:
         self._end = end
         self._others = [one for one in others if one not in (tag.open, end)]
         self._known: dict[tuple[str, str, str], str] = {}
+        self._taken_apart: dict[tuple[int, str], tuple[Any, list[_Part]]] = {}
 
     def objects(self, schema: Schema) -> str:
         parts = [its for kind, its in self._parts(schema, "$") if kind == "object"]
@@ -168,6 +169,13 @@ class _Tagged:
 
     def _parts(self, schema: Any, at: str) -> list[_Part]:
         """The schema as choices, each of one type; of a list of values, without those that cannot be."""
+        key = (id(schema), at)
+        if key not in self._taken_apart:
+            # With the schema itself: another one could have its identity once it is gone.
+            self._taken_apart[key] = schema, self._parts_of(schema, at)
+        return self._taken_apart[key][1]
+
+    def _parts_of(self, schema: Any, at: str) -> list[_Part]:
         found = list[_Part]()
         for variant in variants_of(self._rules, self._variants, schema, at):
             for kind in satisfiable_types(self._rules, self._variants, variant):
