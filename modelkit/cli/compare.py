@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from modelkit.cli.home import complete_name
-from modelkit.cli.terminal.progress import bar
+from modelkit.cli.terminal.progress import Bars, bar
 from modelkit.cli.terminal.screen import echo, emit_json
 from modelkit.cli.terminal.tables import table
 from modelkit.cli.terminal.ui import json_option, size
@@ -62,11 +62,10 @@ def command(a: str, b: str, file: Path | None, embeddings: bool, as_json: bool) 
         said, shown = vectors.to_json(), _vectors_shown(a, b, vectors)
     else:
         from modelkit.comparing.predictions import compared, read_text
-        from modelkit.comparing.texts import TEXTS, TOKENS
 
         text = read_text(file) if file else None
-        with bar("comparing tokens", TEXTS * TOKENS, enabled=not as_json and file is None) as advance:
-            found = compared((a, b), settings, text, speed=True, advance=advance)
+        with Bars(enabled=not as_json) as bars:
+            found = compared((a, b), settings, text, speed=True, progress=bars)
         said, shown = found.to_json(), _shown(a, b, found)
     if as_json:
         emit_json({"a": a, "b": b, **said})
@@ -117,7 +116,8 @@ def _shown(a: str, b: str, found: "Comparison") -> str:
         ("speed", "x 1", speed),
     ]
     text = "text that A wrote itself" if found.own_text else "the text that was given"
-    return f"{table(rows, header=('', a, b), right=[1, 2])}\n{found.tokens:,} tokens of {text}"
+    rest = f"; the {found.tokens_left_out:,} behind them were not read" if found.tokens_left_out else ""
+    return f"{table(rows, header=('', a, b), right=[1, 2])}\n{found.tokens:,} tokens of {text}{rest}"
 
 
 def _who(adapters: "tuple[Chosen, Chosen]") -> list[tuple[str, ...]]:

@@ -8,8 +8,8 @@ taking turns token by token, and said as a ratio.
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,11 @@ from modelkit.display import UTF_8
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
 from modelkit.opening.opened import Opened
-from modelkit.progress import Advance
+from modelkit.progress import Advance, Progress, Silent, bar
 from modelkit.python_faults import unread
 from modelkit.requests.attached import Chosen
 from modelkit.settings import Settings, settings_at
+from runtime.cpu.threads import Threads
 from runtime.models import describe
 from runtime.records import dataclass
 
@@ -56,10 +57,13 @@ class Comparison:
     speed: float | None
     """Tokens per second of B over those of A, decoding one sequence; None: not measured."""
     tokens: int
+    """Read by both."""
     own_text: bool
     """Did A write the text?"""
     adapters: tuple[Chosen, Chosen] = ((), ())
     """Names and scales of those that answered, of A and B."""
+    tokens_left_out: int = 0
+    """Of the text that was given, behind those that were read."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "adapters": [dict(one) for one in self.adapters]}
@@ -91,16 +95,18 @@ def compared(
     text: str | None,
     *,
     speed: bool,
-    advance: Advance = lambda _: None,
+    progress: Progress | None = None,
 ) -> Comparison:
-    """As `compare`. advance: told the tokens read."""
+    """As `compare`."""
+    progress = progress or Silent()
     with ExitStack() as stack:
         first, second = open_sides(stack, names, settings)
         _both_write(first.opened, second.opened)
         _same_vocabulary(first.opened, second.opened)
         models = load_side(first), load_side(second)
-        models, texts = texts_for(first.opened, models, text)
-        there, back = _read(models, texts, min(one.vocab_size for one in models), advance)
+        models, texts, left_out = texts_for(first.opened, models, text)
+        with bar(progress, "comparing tokens", sum(map(len, texts))):
+            there, back = _read(models, texts, min(one.vocab_size for one in models), progress.advance)
         return Comparison(
             kl=there.kl,
             kl_back=back.kl,
@@ -112,6 +118,7 @@ def compared(
             tokens=there.tokens,
             own_text=text is None,
             adapters=(first.chosen, second.chosen),
+            tokens_left_out=left_out,
         )
 
 
@@ -161,11 +168,25 @@ def _read(
     first, second = map(narrow, models)
     there: list[Any] = []
     back: list[Any] = []
-    for ids in texts:
-        there.append(divergence(first, second, [ids]))
-        back.append(divergence(second, first, [ids]))
-        advance(len(ids))
+    with _threads() as settle:
+        for ids in texts:
+            settle()
+            there.append(divergence(first, second, [ids]))
+            back.append(divergence(second, first, [ids]))
+            advance(len(ids))
     return _joined(there), _joined(back)
+
+
+@contextmanager
+def _threads() -> Generator[Callable[[], None]]:
+    """What to call before both models compute: they then get as many threads as other programs leave cores
+    for. No engine is here to choose, and a product of BLAS waits for a thread whose core another program has.
+    """
+    threads = Threads()
+    try:
+        yield lambda: threads.before_step(time.monotonic())
+    finally:
+        threads.rest()
 
 
 def _joined(parts: Sequence[Any]) -> Any:
@@ -198,11 +219,13 @@ def _ratio(
         models = again_behind(models, (load_side(first, None), load_side(second, None)))
     decoders = [_decoder(model, text) for model in models]
     times: list[list[float]] = [[], []]
-    for _ in range(_TIMED_TOKENS):
-        for place, decode in enumerate(decoders):
-            began = time.perf_counter()
-            decode()
-            times[place].append(time.perf_counter() - began)
+    with _threads() as settle:
+        for _ in range(_TIMED_TOKENS):
+            settle()
+            for place, decode in enumerate(decoders):
+                began = time.perf_counter()
+                decode()
+                times[place].append(time.perf_counter() - began)
     a, b = (statistics.median(one[2:]) for one in times)
     return a / b
 

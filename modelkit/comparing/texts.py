@@ -21,8 +21,9 @@ _MOST_TEXTS = 64
 Pair: TypeAlias = "tuple[LoadedModel, LoadedModel]"
 
 
-def texts_for(first: Opened, models: Pair, text: str | None) -> tuple[Pair, list[Text]]:
-    """The texts, and the models as they read them. text: None where the first model writes one.
+def texts_for(first: Opened, models: Pair, text: str | None) -> tuple[Pair, list[Text], int]:
+    """The models as they read them, the texts, and how many tokens of `text` are left out behind them. text:
+    None where the first model writes one.
 
     Raises LoadError for a text that is too short, and for models that begin differently.
     """
@@ -45,9 +46,10 @@ def texts_for(first: Opened, models: Pair, text: str | None) -> tuple[Pair, list
         never=first.ready.stop_ids,
     )
     if starts[0] is None:
-        return models, _texts(writer, first, text)
-    answers = _answers(writer, first, text)
-    return _behind(models, answers), list(answers)
+        texts, left_out = _texts(writer, first, text)
+        return models, texts, left_out
+    answers, left_out = _answers(writer, first, text)
+    return _behind(models, answers), list(answers), left_out
 
 
 def again_behind(models: Pair, other: Pair) -> Pair:
@@ -63,28 +65,31 @@ def _behind(models: Pair, prompts: Mapping[Text, Text]) -> Pair:
     return answering(models[0], prompts), answering(models[1], prompts)
 
 
-def _texts(writer: TextWriter, opened: Opened, text: str | None) -> list[Text]:
+def _texts(writer: TextWriter, opened: Opened, text: str | None) -> tuple[list[Text], int]:
     if text is not None:
         return _cut(opened.ready.tokenizer.encode(text, add_special=True), writer.tokens, writer.width)
-    return writer.texts(TEXTS)
+    return writer.texts(TEXTS), 0
 
 
-def _answers(writer: TextWriter, opened: Opened, text: str | None) -> dict[Text, Text]:
+def _answers(writer: TextWriter, opened: Opened, text: str | None) -> tuple[dict[Text, Text], int]:
     """Answer -> prompt. Answers of one length; so are prompts, but for a last piece of the text."""
     end = prompt_end(opened.ready)
+    left_out = 0
     if text is None:
         prompts = [(*one[1:], end) for one in writer.answers([(end,)] * TEXTS)]
     else:
         ids = opened.ready.tokenizer.encode(text, add_special=False)
-        prompts = [(*piece, end) for piece in _cut(ids, writer.tokens - 1, writer.width)]
+        pieces, left_out = _cut(ids, writer.tokens - 1, writer.width)
+        prompts = [(*piece, end) for piece in pieces]
     found: dict[Text, Text] = {}
     for length in dict.fromkeys(map(len, prompts)):
         alike = [one for one in prompts if len(one) == length]
         found |= zip(writer.answers(alike), alike, strict=True)
-    return found
+    return found, left_out
 
 
-def _cut(ids: Sequence[int], tokens: int, width: int) -> list[Text]:
+def _cut(ids: Sequence[int], tokens: int, width: int) -> tuple[list[Text], int]:
+    """Pieces of so many tokens, and how many tokens are behind the last of them."""
     beyond = next((one for one in ids if one >= width), None)
     if beyond is not None:
         raise LoadError(
@@ -95,4 +100,4 @@ def _cut(ids: Sequence[int], tokens: int, width: int) -> list[Text]:
     pieces = [piece for piece in pieces if len(piece) > 1]
     if not pieces:
         raise LoadError("the text has no two tokens to compare on", hint="Take a longer one.")
-    return pieces
+    return pieces, max(len(ids) - _MOST_TEXTS * tokens, 0)

@@ -1,6 +1,7 @@
 """Two models that are compared, with adapters that are named behind one or both."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from modelkit.cli.main import cli
 from modelkit.comparing import predictions, texts
 from modelkit.comparing.models import split_adapters
 from modelkit.errors import ModelkitError, ModelNotFound, RequestError
+from runtime.cpu.threads import Threads, thread_count
 from runtime.quality import reading
 from runtime.quality.divergence import Divergence
 from tests.support.adapter_references import AdapterReference
@@ -76,6 +78,37 @@ def test_it_is_the_same_as_what_fusing_it_makes(home: Path) -> None:
     assert beside.perplexities == pytest.approx(fused.perplexities, rel=1e-3)
     assert beside.same_top == fused.same_top
     assert compare(home, "fused", f"it+{ONE}").kl < 1e-6
+
+
+def test_tokens_of_a_long_text_that_are_not_read_are_counted(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    given = compare(home, "fused", "fused", text=TEXT)
+    assert given.tokens_left_out == 0
+    monkeypatch.setattr(texts, "_MOST_TEXTS", 2)
+    shown = run(home, "fused", "fused", "--text", str(tmp_path / "text.txt")).stdout.splitlines()
+    left_out = given.tokens - 2 * texts.TOKENS
+    assert shown[-1] == f"48 tokens of the text that was given; the {left_out} behind them were not read"
+
+
+def test_both_models_compute_with_as_many_threads_as_other_programs_leave(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No engine chooses here: beside busy programs a comparison took fifty times as long."""
+    counts: list[int] = []
+
+    class Crowded(Threads):
+        def before_step(self, now_s: float, *, beside: bool = False) -> None:
+            self.choice = replace(self.choice, threads=1)
+            self._chooses = False
+            super().before_step(now_s, beside=beside)
+            counts.append(thread_count())
+
+    monkeypatch.setattr(predictions, "Threads", Crowded)
+    compare(home, "fused", "fused", text=TEXT[:150], speed=True)
+    assert len(counts) > 2
+    assert set(counts) <= {0, 1}
 
 
 def test_kl_is_that_of_the_models_own_predictions(home: Path) -> None:
