@@ -48,6 +48,8 @@ def command(name: str, **options: Any) -> None:
 
 
 def _stays(model: "Fields") -> str:
+    if model.text("state") == "leaving":
+        return "is being unloaded again"
     if model.value.get("expires_at") is None:
         return "is in use"
     if model.value.get("expires_in_s") is None:

@@ -160,6 +160,7 @@ def test_a_model_is_loaded_listed_and_let_go(run: Run) -> None:
     while (left := json.loads(run("ps", "--json").stdout)) and left[0]["state"] == "leaving":
         pass  # it is being closed, and listed until that has ended
     assert left == []
+    assert "is being unloaded again" in run("load", "story", "--keep-alive", "0").stdout
 
 
 @pytest.mark.parametrize(
