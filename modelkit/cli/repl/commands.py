@@ -12,7 +12,7 @@ from modelkit.arguments import on_disk
 from modelkit.chat.styles.ends import WORDS
 from modelkit.cli.repl.blocks import QUOTES, unquoted
 from modelkit.cli.repl.files import quoted, read_text, unfound, with_files
-from modelkit.cli.repl.settings import read_tools, set_something
+from modelkit.cli.repl.settings import read_tools, set_something, words_of
 from modelkit.cli.suggest import meant
 from modelkit.cli.terminal.screen import echo, note, show_text, state
 from modelkit.cli.terminal.tables import table
@@ -58,17 +58,14 @@ HELP = (
 
 def take(session: "Session", text: str) -> bool:
     """Do what a line says; False when it says to leave. Raises ModelkitError."""
-    word, _, rest = text.strip().partition(" ")
+    word, rest = words_of(text)
     if _COMMAND.fullmatch(word) and word not in WORDS:  # those are for the model: a message may begin so
-        if word not in COMMANDS and word not in LEAVING:
-            raise RequestError(
-                f"there is no command {word:.40}", hint=meant(word, (*COMMANDS, *LEAVING), "/? lists them.")
-            )
-        if rest.strip() and word in ALONE:
+        _check_command(word)
+        if rest and word in ALONE:
             raise RequestError(f"{word} takes nothing after it")
         if word in LEAVING:
             return False
-        COMMANDS[word](session, rest.strip())
+        COMMANDS[word](session, rest)
         return True
     if text.strip():
         typed = unquoted(text)
@@ -81,8 +78,18 @@ def take(session: "Session", text: str) -> bool:
     return True
 
 
-def _help(_: "Session", __: str) -> None:
-    echo(table(HELP))
+def _check_command(word: str) -> None:
+    if word not in COMMANDS and word not in LEAVING:
+        hint = meant(word, (*COMMANDS, *LEAVING), "/? lists them.")
+        raise RequestError(f"there is no command {word:.40}", hint=hint)
+
+
+def _help(_: "Session", word: str) -> None:
+    """All of it, or the rows of one command."""
+    command = f"/{word.removeprefix('/')}"
+    if word:
+        _check_command(command)
+    echo(table([row for row in HELP if re.match(rf"{re.escape(command)}\b", row[0])] or HELP))
 
 
 def _clear(session: "Session", _: str) -> None:

@@ -26,8 +26,8 @@ _LISTED = "/? lists it."
 
 
 def words_of(text: str) -> tuple[str, str]:
-    """The first word, and the rest."""
-    first, _, rest = text.strip().partition(" ")
+    """The first word, and the rest. What is pasted may have a tab or a line end between them."""
+    first, rest = (*text.split(None, 1), "", "")[:2]
     return first, rest.strip()
 
 

@@ -10,6 +10,7 @@ from click.testing import Result
 from modelkit.chat.message import Message, ToolCall
 from modelkit.chat.styles.thinking import Thinking as Offered
 from modelkit.cli.repl import Session, converse
+from modelkit.cli.repl.commands import HELP
 from modelkit.cli.repl.completion import offers
 from modelkit.cli.repl.files import quoted, with_files
 from modelkit.cli.terminal.speaking import Speaker, say
@@ -89,6 +90,32 @@ def test_a_command_that_takes_nothing_says_so_and_does_nothing(
     session = talk(Model(), "one", line, "two")
     assert said(session) == ["one", "answer 1", "two", "answer 3"]
     assert " takes nothing after it\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("between", [" ", "\t", "\n", " \t "])
+def test_whatever_stands_behind_a_command_it_is_no_message(between: str) -> None:
+    """A pasted line with a tab in it went to the model."""
+    session = talk(Model(), f"/set{between}system{between}Be brief.\nBe kind.", "one")
+    assert session.settings.system == "Be brief.\nBe kind."
+    assert [message.content for message in session.messages if message.role == "user"] == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("line", "first", "rows"),
+    [("/? undo", "/undo", 1), ("/help /set", "/set parameter", 7), ("/? exit", "/set parameter", len(HELP))],
+)
+def test_help_is_about_the_command_that_is_named(
+    line: str, first: str, rows: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk(Model(), line)
+    shown = [one for one in capsys.readouterr().out.splitlines() if one[:1] not in ("", " ")]
+    assert shown[1].startswith(first)
+    assert len(shown) == rows + 1, shown
+
+
+def test_help_about_no_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    talk(Model(), "/? und")
+    assert "there is no command /und\n  Did you mean" in capsys.readouterr().err
 
 
 def test_a_result_that_nobody_gives(tmp_path: Path) -> None:
