@@ -39,7 +39,7 @@ COMMANDS: tuple[Word, ...] = (
     Word("perplexity", "compare", "mlx-lm", "`modelkit compare A B --text FILE` says that of two models"),
     Word("evaluate", "", "mlx-lm", "Model.logits scores token ids from Python"),
     Word("lora", "", "mlx-lm", "adapters are not trained here; ADAPTER in a Modelfile brings one"),
-    Word("fuse", "create", "mlx-lm", "ADAPTER in a Modelfile brings one that answers as it is"),
+    Word("fuse", "create", "mlx-lm", "`modelkit create NAME -f Modelfile --fuse-adapters` merges them"),
     Word("help", "--help", "Ollama", "`modelkit --help` lists the commands, `modelkit COMMAND --help` one"),
     Word("version", "--version", "various", "`modelkit --version`"),
     Word("remove", "rm", "various"),
@@ -50,6 +50,7 @@ COMMANDS: tuple[Word, ...] = (
     Word("inspect", "show", "various"),
     Word("info", "show", "various"),
     Word("signin", "login", "Ollama", "`modelkit login HOST` keeps a password for a registry"),
+    Word("signout", "logout", "Ollama", "`modelkit logout HOST` forgets it"),
 )
 
 _ARGUMENT = "the model is the first argument: modelkit run NAME PROMPT"

@@ -1,6 +1,7 @@
 """What /set changes."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from modelkit.client.model_like import ModelLike
 
 _LISTED = "/? lists it."
+_SEVERAL = re.compile(r'"[^"]*"(\s+"[^"]*")+')
 
 
 def words_of(text: str) -> tuple[str, str]:
@@ -75,8 +77,9 @@ def set_parameter(session: "Session", text: str) -> None:
     if "=" in name:
         raise RequestError(f"/set cannot set {name[:40]!r}", hint=_meant(name, value))
     if value:
-        value = _bare(value)
-        changed = Parameters().added(name, value)
+        changed = Parameters()
+        for one in _values(name, value):
+            changed = changed.added(name, one)
         if session.plain and name in OF_TEMPLATES:
             raise RequestError(f"{name} has no effect: lines go to the model as they are")
         if PARAMETERS[name].at_load:
@@ -84,6 +87,12 @@ def set_parameter(session: "Session", text: str) -> None:
             raise RequestError(f"{name} can only be set when the model is loaded", hint=hint)
         session.settings.parameters = session.settings.parameters.merge(changed)
     _show_parameter(session, name)
+
+
+def _values(name: str, text: str) -> list[str]:
+    """Several, each in quotes, of a parameter that may have several; else one."""
+    several = PARAMETERS[check_name(name)].repeats and _SEVERAL.fullmatch(text)
+    return re.findall('"([^"]*)"', text) if several else [_bare(text)]
 
 
 def _show_parameter(session: "Session", name: str) -> None:

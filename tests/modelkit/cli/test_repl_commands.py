@@ -150,6 +150,9 @@ def test_a_value_may_stand_in_quotes_as_in_a_modelfile(capsys: pytest.CaptureFix
     session = talk(Model(), '/set parameter stop " a"', '/set system "Be brief."', '/set parameter stop ""')
     assert (session.settings.parameters["stop"], session.settings.system) == ((" a",), "Be brief.")
     assert "expected at most 16 texts of 1 to 256 characters" in capsys.readouterr().err
+    several = talk(Model(), '/set parameter stop " a"  "b c"').settings.parameters
+    assert several["stop"] == (" a", "b c")
+    assert "stop is ' a', 'b c'" in capsys.readouterr().out
     assert talk(Model(), '/set system Say "yes" or "no"').settings.system == 'Say "yes" or "no"'
 
 
