@@ -83,7 +83,10 @@ class Gate:
             try:
                 rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             except (OSError, UnicodeError) as error:
-                raise FetchError(f"no machine named {host} was found: {of_system(error)}") from error
+                raise FetchError(
+                    f"no machine named {host} was found: {of_system(error)}",
+                    hint="Is the name right, is there a network, and does it need a proxy?",
+                ) from error
             self._known[host] = list(dict.fromkeys(str(row[4][0]) for row in rows))
         return self._known[host]
 

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -328,6 +328,16 @@ def test_a_name_is_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch)
     answers["inner.example"] = ["93.184.216.36", "192.168.1.1"]
     with pytest.raises(FetchError, match="private network"):
         gate.addresses("inner.example", 443)
+
+
+def test_a_name_that_nobody_knows_is_told_with_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(host: str, port: int, **_: object) -> NoReturn:
+        raise OSError("Temporary failure in name resolution")
+
+    monkeypatch.setattr(sockets.socket, "getaddrinfo", unknown)
+    with pytest.raises(FetchError, match="no machine named") as caught:
+        sockets.Gate("registry.example").addresses("registry.example", 443)
+    assert "is there a network, and does it need a proxy?" in (caught.value.hint or "")
 
 
 def test_an_upload_leads_nowhere_else(store: Store, registry: FakeRegistry) -> None:
