@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from modelkit.cli.home import complete_name
+from modelkit.cli.home import complete_model
 from modelkit.cli.terminal.progress import Bars, bar
 from modelkit.cli.terminal.screen import echo, emit_json
 from modelkit.cli.terminal.tables import table
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command("compare")
-@click.argument("a", shell_complete=complete_name)
-@click.argument("b", shell_complete=complete_name)
+@click.argument("a", shell_complete=complete_model)
+@click.argument("b", shell_complete=complete_model)
 @click.option(
     "--text",
     "file",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from modelkit.cli.home import complete_name
+from modelkit.cli.home import complete_model
 from modelkit.cli.options.adapters import adapter_options, wanted_adapters
 from modelkit.cli.options.limits import Whole
 from modelkit.cli.options.ranks import progress_of_ranks, rank_options
@@ -25,7 +25,7 @@ _LONGEST = 16 << 20  # characters of a text
 
 
 @click.command("embed")
-@click.argument("name", shell_complete=complete_name)
+@click.argument("name", shell_complete=complete_model)
 @click.argument("texts", nargs=-1, type=TEXT, metavar="[TEXT]...")
 @click.option("--dimensions", type=Whole(1), help="Keep only the first N elements of each vector.")
 @click.option("--no-truncate", is_flag=True, help="Refuse a text that is too long instead of cutting it.")

@@ -10,6 +10,10 @@ import click
 from modelkit.errors import ModelkitError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from click.shell_completion import CompletionItem
+
     from modelkit.store import Store
 
 
@@ -35,6 +39,17 @@ def bytes_under(folder: Path) -> int:
 def complete_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The stored names that begin with what was typed."""
     return [name for name in stored_names() if name.startswith(incomplete.lower())]
+
+
+def complete_model(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> "Sequence[str | CompletionItem]":
+    """The same, and a path on disk where one was begun."""
+    from click.shell_completion import CompletionItem
+
+    if incomplete.startswith((".", "/", "~")):
+        return [CompletionItem(incomplete, type="file")]
+    return complete_name(ctx, param, incomplete)
 
 
 def stored_names() -> list[str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from modelkit.cli.home import complete_name
+from modelkit.cli.home import complete_model
 from modelkit.cli.options.machines import (
     machine_options,
     names_machines,
@@ -18,7 +18,7 @@ from modelkit.cli.terminal.ui import json_option
 
 
 @click.command("plan")
-@click.argument("name", shell_complete=complete_name)
+@click.argument("name", shell_complete=complete_model)
 @machine_options
 @json_option
 def command(name: str, as_json: bool, **options: Any) -> None:

@@ -8,7 +8,7 @@ import click
 
 from modelkit.cli.answer import forgot, left_out, loading, outlook, timings, to_json, why_cut
 from modelkit.cli.frame import Explained
-from modelkit.cli.home import complete_name
+from modelkit.cli.home import complete_model
 from modelkit.cli.options.adapters import adapter_options, wanted_adapters
 from modelkit.cli.options.forms import form_options, is_whole, wanted_form
 from modelkit.cli.options.limits import cache_options
@@ -82,7 +82,7 @@ class RunOptions:
 
 
 @click.command("run", cls=Explained, tables={"Parameters, for -p NAME=VALUE": TABLE})
-@click.argument("name", shell_complete=complete_name)
+@click.argument("name", shell_complete=complete_model)
 @click.argument("prompt", nargs=-1, type=TEXT)
 @setting_option
 @click.option("--system", type=TEXT, metavar="TEXT", help="System message to use instead of the package's.")

@@ -75,6 +75,16 @@ def test_bash_is_told_what_comes_behind_its_own_marks(
     assert completed(f"modelkit {line}", word=word) == rest
 
 
+def test_a_path_is_completed_where_a_model_may_be_one() -> None:
+    for line in ("run", "embed", "plan", "compare a"):
+        given = {
+            "COMP_LINE": f"modelkit {line} ./mod",
+            "COMP_WORD": "./mod",
+            "_MODELKIT_COMPLETE": "bash_complete",
+        }
+        assert CliRunner().invoke(cli, prog_name="modelkit", env=given).output == "file,./mod\n"
+
+
 def test_formats_and_commands_are_completed() -> None:
     assert completed("modelkit create x -q mx") == ["mxfp4", "mxfp8"]
     assert completed("modelkit ca") == ["cache"]
