@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
     from runtime.loaded import LoadedModel
 
-_TIMED_TOKENS = 24
+_TIMED_TOKENS = 24  # at least, and more where they are quick, up to _MOST_TIMED
+_TIMED_S = 1.0
+_MOST_TIMED = 128
 _MOST_TEXT_BYTES = 16 << 20
 
 
@@ -104,9 +106,11 @@ def compared(
         _both_write(first.opened, second.opened)
         _same_vocabulary(first.opened, second.opened)
         models = load_side(first), load_side(second)
-        models, texts, left_out = texts_for(first.opened, models, text)
+        settle = stack.enter_context(_threads())
+        settle()
+        models, texts, left_out = texts_for(first.opened, models, text, progress)
         with bar(progress, "comparing tokens", sum(map(len, texts))):
-            there, back = _read(models, texts, min(one.vocab_size for one in models), progress.advance)
+            there, back = _read(models, texts, settle, progress.advance)
         return Comparison(
             kl=there.kl,
             kl_back=back.kl,
@@ -114,7 +118,7 @@ def compared(
             same_top=there.same_top,
             perplexities=(there.perplexity, back.perplexity),
             weight_bytes=(first.stored_bytes, second.stored_bytes),
-            speed=_ratio(first, second, models, texts[0]) if speed else None,
+            speed=_ratio(first, second, models, texts[0], settle) if speed else None,
             tokens=there.tokens,
             own_text=text is None,
             adapters=(first.chosen, second.chosen),
@@ -146,12 +150,14 @@ def _same_vocabulary(first: Opened, second: Opened) -> None:
 def _read(
     models: "tuple[LoadedModel, LoadedModel]",
     texts: Sequence[Sequence[int]],
-    width: int,
+    settle: Callable[[], None],
     advance: Advance,
 ) -> tuple[Any, Any]:
     """Divergence there and back, over the ids that both have: vocabularies may be padded differently."""
     from runtime.quality.divergence import divergence, reader
     from runtime.quality.reading import log_odds
+
+    width = min(one.vocab_size for one in models)
 
     def narrow(model: "LoadedModel") -> "Callable[[Sequence[int]], mx.array]":
         read, known = reader(model), dict[tuple[int, ...], Any]()
@@ -168,12 +174,11 @@ def _read(
     first, second = map(narrow, models)
     there: list[Any] = []
     back: list[Any] = []
-    with _threads() as settle:
-        for ids in texts:
-            settle()
-            there.append(divergence(first, second, [ids]))
-            back.append(divergence(second, first, [ids]))
-            advance(len(ids))
+    for ids in texts:
+        settle()
+        there.append(divergence(first, second, [ids]))
+        back.append(divergence(second, first, [ids]))
+        advance(len(ids))
     return _joined(there), _joined(back)
 
 
@@ -210,24 +215,31 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 def _ratio(
-    first: Side, second: Side, models: "tuple[LoadedModel, LoadedModel]", text: Sequence[int]
+    first: Side,
+    second: Side,
+    models: "tuple[LoadedModel, LoadedModel]",
+    text: Sequence[int],
+    settle: Callable[[], None],
 ) -> float | None:
-    """Speed of B over that of A: medians of tokens taken in turns, so that a busy machine slows both."""
+    """Speed of B over that of A: the median over pairs of tokens, one of each, so that a busy machine slows
+    both, and neither is always the first.
+    """
     from runtime.device import device
 
     if device().fast_dtype is None:  # a GPU: `run` computes in the types that are stored
         models = again_behind(models, (load_side(first, None), load_side(second, None)))
     decoders = [_decoder(model, text) for model in models]
     times: list[list[float]] = [[], []]
-    with _threads() as settle:
-        for _ in range(_TIMED_TOKENS):
-            settle()
-            for place, decode in enumerate(decoders):
-                began = time.perf_counter()
-                decode()
-                times[place].append(time.perf_counter() - began)
-    a, b = (statistics.median(one[2:]) for one in times)
-    return a / b
+    most = min(_MOST_TIMED, *(model.context_length for model in models))
+    for turn in range(max(most, _TIMED_TOKENS)):
+        if turn >= _TIMED_TOKENS and sum(map(sum, times)) >= _TIMED_S:
+            break
+        settle()
+        for place in (0, 1) if turn % 2 else (1, 0):
+            began = time.perf_counter()
+            decoders[place]()
+            times[place].append(time.perf_counter() - began)
+    return statistics.median(a / b for a, b in zip(*(one[2:] for one in times), strict=True))
 
 
 def _decoder(model: "LoadedModel", text: Sequence[int]) -> Callable[[], None]:

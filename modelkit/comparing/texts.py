@@ -11,6 +11,7 @@ from modelkit.errors import LoadError
 from modelkit.opening.opened import Opened
 from modelkit.pack.quality.own_texts import TextWriter, prompt_end
 from modelkit.pack.quality.text_file import Text
+from modelkit.progress import Progress
 
 if TYPE_CHECKING:
     from runtime.loaded import LoadedModel
@@ -21,7 +22,9 @@ _MOST_TEXTS = 64
 Pair: TypeAlias = "tuple[LoadedModel, LoadedModel]"
 
 
-def texts_for(first: Opened, models: Pair, text: str | None) -> tuple[Pair, list[Text], int]:
+def texts_for(
+    first: Opened, models: Pair, text: str | None, progress: Progress
+) -> tuple[Pair, list[Text], int]:
     """The models as they read them, the texts, and how many tokens of `text` are left out behind them. text:
     None where the first model writes one.
 
@@ -44,6 +47,8 @@ def texts_for(first: Opened, models: Pair, text: str | None) -> tuple[Pair, list
         tokens=min(TOKENS, *(model.context_length for model in models)),
         width=min(model.vocab_size for model in models),
         never=first.ready.stop_ids,
+        progress=progress,
+        label="writing tokens",
     )
     if starts[0] is None:
         texts, left_out = _texts(writer, first, text)

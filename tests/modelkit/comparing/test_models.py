@@ -1,6 +1,7 @@
 """Two models that are compared, with adapters that are named behind one or both."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,24 @@ def test_tokens_of_a_long_text_that_are_not_read_are_counted(
     shown = run(home, "fused", "fused", "--text", str(tmp_path / "text.txt")).stdout.splitlines()
     left_out = given.tokens - 2 * texts.TOKENS
     assert shown[-1] == f"48 tokens of the text that was given; the {left_out} behind them were not read"
+
+
+def test_quick_models_decode_more_tokens_and_neither_is_always_the_first(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside busy programs 22 pairs of 0.4 ms said that a model is 3.7 times as fast as itself."""
+    order: list[int] = []
+    made: list[Callable[[], None]] = []
+
+    def decoder(*_: object) -> Callable[[], None]:
+        place = len(made)
+        made.append(lambda: order.append(place))
+        return made[-1]
+
+    monkeypatch.setattr(predictions, "_decoder", decoder)
+    compare(home, "fused", "fused", text=TEXT[:150], speed=True)
+    assert order[:4] == [1, 0, 0, 1]
+    assert len(order) > 2 * 24
 
 
 def test_both_models_compute_with_as_many_threads_as_other_programs_leave(
