@@ -37,11 +37,12 @@ def setting_option(command: Any) -> Any:
 
 
 def read_settings(settings: tuple[str, ...]) -> dict[str, Any]:
-    """Keywords of `load`. Raises ParameterError, and BadParameter where there is no `=`."""
+    """Keywords of `load`. Raises ParameterError, and BadParameter where there is no name or no `=`."""
     parameters = Parameters()
     for setting in settings:
         name, equals, value = setting.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{setting!r:.80} has no `=`; write NAME=VALUE", param_hint="'-p'")
+        if not equals or not name.strip():
+            missing = "name in front of its `=`" if equals else "`=`"
+            raise click.BadParameter(f"{setting!r:.80} has no {missing}; write NAME=VALUE", param_hint="'-p'")
         parameters = parameters.added(name.strip(), value)
     return dict(parameters)

@@ -155,6 +155,7 @@ def test_a_bad_parameter_is_one_clear_line(setting: str, words: str, modelkit: R
     "arguments",
     [
         ("Once", "-p", "temperature"),
+        ("Once", "-p=temperature=0"),
         ("  ",),
         (),
         ("--json",),
