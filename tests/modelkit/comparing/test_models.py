@@ -29,6 +29,7 @@ SAME = Divergence(0.0, 0.0, 1.0, 1.0, 2.0, 24)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
     monkeypatch.setattr(texts, "TEXTS", 2)
     monkeypatch.setattr(texts, "TOKENS", 24)
+    monkeypatch.setattr(predictions, "_MOST_TIMED", 24)
 
 
 def test_a_text_of_unknown_size_is_read_no_further_than_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +107,7 @@ def test_quick_models_decode_more_tokens_and_neither_is_always_the_first(
         return made[-1]
 
     monkeypatch.setattr(predictions, "_decoder", decoder)
+    monkeypatch.setattr(predictions, "_MOST_TIMED", 100)
     compare(home, "fused", "fused", text=TEXT[:150], speed=True)
     assert order[:4] == [1, 0, 0, 1]
     assert len(order) > 2 * 24
