@@ -252,7 +252,7 @@ class Store:
             return self.packages()
         with self._layout.reading():
             index = self._layout.read_index()
-            wanted = [as_name(name) for name in names]
+            wanted = dict.fromkeys(as_name(name) for name in names)
             return [open_or_explain(self._layout, name, _find(index, name)) for name in wanted]
 
     @contextmanager

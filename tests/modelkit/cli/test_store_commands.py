@@ -136,6 +136,7 @@ def test_verify_of_a_sound_store(modelkit: Run, created: Create) -> None:
     result = modelkit("verify")
     assert result.exit_code == 0
     assert result.stdout.startswith("all is well (1 package, ")
+    assert modelkit("verify", "story", "Story:latest").stdout.startswith("all is well (1 package, ")
 
 
 def test_verify_finds_damage_and_who_suffers(modelkit: Run, created: Create, home: Path) -> None:
