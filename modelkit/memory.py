@@ -18,6 +18,7 @@ _SMALLER_FORMATS = ("q8", "q4")
 _ROUND_TOKENS = 256
 # What most conversations stay below.
 LIKELY_TOKENS = 1024
+_LEAST_SPARE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,11 @@ class Memory:
     """All adapters, each of which is read when a request first asks for it."""
     rows: int = 1
     """Conversations that can be answered at once."""
+
+    @property
+    def spare_bytes(self) -> int:
+        """What conversations leave of the memory that is free while they grow: for steps, and for others."""
+        return self.step_bytes + max(_LEAST_SPARE_BYTES, self.available_bytes // 32)
 
     @property
     def needed_bytes(self) -> int:

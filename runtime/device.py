@@ -60,6 +60,11 @@ def device() -> Device:
     )
 
 
+def available_bytes() -> int:
+    """That of the device as it is now, and nothing else: a look at it takes a millisecond."""
+    return _memory(_kind(), mx.device_info())[1]
+
+
 KEPT_IN = "MLX_PTX_CACHE_DIR"
 """The environment variable that says where MLX keeps the CUDA kernels that it compiles at their first use."""
 

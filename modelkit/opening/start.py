@@ -320,6 +320,7 @@ def _options(wanted: Resolved, limits: _Limits, max_waiting: int) -> Options:
         context_length=limits.context,
         budget_tokens=wanted.num_batch,
         max_waiting=max_waiting,
+        spare_bytes=limits.memory.spare_bytes,
         prefix_bytes=limits.kept.memory_bytes,
         prefix_folder=limits.kept.folder,
         kv_format=limits.kv_format,

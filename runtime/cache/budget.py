@@ -16,6 +16,8 @@ class Budget:
 
     limit_bytes: int | None = None
     """None: no limit."""
+    free: Callable[[], int] | None = None
+    """How many bytes more there is memory for, whatever the limit; None: nobody asks."""
     held_bytes: int = 0
     """What live buffers take now."""
     _givers: list[WeakMethod[Give]] = field(default_factory=list[WeakMethod[Give]])
@@ -24,8 +26,17 @@ class Budget:
         """Before a claim is refused, this method gives back what its object holds and does not need."""
         self._givers.append(WeakMethod(give))
 
+    @property
+    def room_bytes(self) -> int | None:
+        """What may be claimed now, below 0 where too much is held; None: whatever is asked."""
+        left = [] if self.limit_bytes is None else [self.limit_bytes - self.held_bytes]
+        if self.free is not None:
+            left.append(self.free())
+        return min(left, default=None)
+
     def fits(self, more_bytes: int) -> bool:
-        return self.limit_bytes is None or self.held_bytes + more_bytes <= self.limit_bytes
+        room = self.room_bytes
+        return room is None or more_bytes <= room
 
     def make_room(self, more_bytes: int) -> bool:
         """Do so many fit, once all have given back what they do not need?"""
@@ -36,7 +47,7 @@ class Budget:
         return self.fits(more_bytes)
 
     def claim(self, more_bytes: int) -> None:
-        """Count `more_bytes` (negative to give back). CacheFull when they would pass the limit."""
-        if more_bytes > 0 and self.limit_bytes is not None and not self.make_room(more_bytes):
-            raise CacheFull(self.held_bytes + more_bytes, self.limit_bytes)
+        """Count `more_bytes` (negative to give back). CacheFull when there is not so much room."""
+        if more_bytes > 0 and not self.make_room(more_bytes):
+            raise CacheFull(self.held_bytes + more_bytes, self.held_bytes + (self.room_bytes or 0))
         self.held_bytes += more_bytes

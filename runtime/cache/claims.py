@@ -41,6 +41,16 @@ class Claims:
         """What each row may write up to."""
         return tuple(self._tokens)
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """The most of it that is no pages yet."""
+        return self.nbytes - sum(map(self._bytes, self._lengths))
+
+    @property
+    def largest_bytes(self) -> int:
+        """Of the layer that has most, what is written."""
+        return max((sum(map(cache.row_bytes, cache.lengths)) for cache in self.caches), default=0)
+
     def prepare(self, step: Step) -> None:
         """For what this step writes. CacheFull as in `claim`."""
         self._step = step

@@ -86,6 +86,18 @@ class LayerMemory(Sequence[OwnCache | None]):
         claimed = 0 if self.claims is None else self.claims.nbytes
         return claimed + sum(cache.nbytes for cache in self._counted)
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """The most of `nbytes` that is no pages of the machine's yet."""
+        return 0 if self.claims is None else self.claims.unwritten_bytes
+
+    @property
+    def growing_bytes(self) -> int:
+        """What is taken beside `nbytes` for a moment where rows grow: one layer after the other is copied."""
+        if self.claims is None:
+            return max((cache.nbytes for cache in self.caches), default=0)
+        return self.claims.largest_bytes
+
     def evaluate(self) -> None:
         """Compute all that was written. After a prefill step nothing else need be."""
         mx.eval([array for cache in self.caches for array in cache.arrays])

@@ -14,7 +14,7 @@ On the engine's thread:
     row            one sequence while it is worked on
     places         which row has which place in layer memory; `waiting`: how many have none yet
     prefixes       rows and the prefix cache; `fetching` reads pages from disk, on a thread of its own
-    memory_limits  how rows and the prefix cache divide memory
+    memory_limits  how rows and the prefix cache divide memory; `free_memory`: how much the machine has now
     sources        prompts that an encoder reads
     adapters       adapters of rows, loaded when one is first asked for
 """

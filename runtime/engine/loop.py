@@ -12,10 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
+from runtime import device
 from runtime.cache.prefix import Entry
 from runtime.cache.shift import Shift
 from runtime.engine.activity import Activity
 from runtime.engine.fetching import Fetch, Fetches
+from runtime.engine.free_memory import FreeMemory
 from runtime.engine.memory_limits import MemoryLimits
 from runtime.engine.notifier import Notifier
 from runtime.engine.options import Options
@@ -53,6 +55,9 @@ class Loop:
         self._fetches = Fetches(self._fetch)
         self._pace = Pace(steady=ops.table.steady)
         self._limits = MemoryLimits(room.memory.budget, options.prefix_bytes, self._keep)
+        if options.spare_bytes is not None:
+            self._free = FreeMemory(device.available_bytes, options.spare_bytes)
+            room.memory.budget.free = self._free_bytes
 
     def enter(self, row: Row) -> None:
         """Let a row wait for a place, behind all others."""
@@ -119,6 +124,12 @@ class Loop:
     @property
     def _kept_bytes(self) -> int:
         return self._prefixes.kept_bytes + self._sources.kept_bytes + self._drafting.kept_bytes
+
+    def _free_bytes(self) -> int:
+        """What the machine has for rows beside what they have, and what may yet be kept of earlier ones."""
+        memory, kept = self._memory, self._kept_bytes
+        left = self._free.left(memory.budget.held_bytes + kept, memory.unwritten_bytes)
+        return left - memory.growing_bytes - max(self._limits.kept_limit - kept, 0)
 
     def fail(self, error: Exception) -> None:
         """A step could not be computed: its rows get the error, and waiting requests are not affected. If

@@ -47,26 +47,27 @@ class MemoryLimits:
         """Make the room that layer memory lacks; False where there is less. Nothing is forgotten then, unless
         rows stand on the rest.
         """
-        limit_bytes, before = self._budget.limit_bytes, self.kept_limit
-        if limit_bytes is None:
-            return False
-        missing = error.wanted_bytes - limit_bytes
+        before, missing = self.kept_limit, error.wanted_bytes - error.budget_bytes
         if not 0 < missing <= before:
             return False
         given = min(missing, before - min(self._keep(before - missing), before))
-        self._borrowed += given
-        self._budget.limit_bytes = limit_bytes + given
+        self._borrow(given)
         if given < missing:
             self._keep(self.kept_limit)
         return given == missing
 
     def give_back(self) -> None:
         """Nothing runs: as much of it as layer memory does not hold any more."""
-        limit_bytes = self._budget.limit_bytes
-        if not self._borrowed or limit_bytes is None:
+        if not self._borrowed:
             return
         self._budget.make_room(self._borrowed)  # claims keep what their longest row had until asked
-        given = min(self._borrowed, max(limit_bytes - self._budget.held_bytes, 0))
-        self._borrowed -= given
-        self._budget.limit_bytes = limit_bytes - given
+        limit_bytes, given = self._budget.limit_bytes, self._borrowed
+        if limit_bytes is not None:
+            given = min(given, max(limit_bytes - self._budget.held_bytes, 0))
+        self._borrow(-given)
         self._keep(self.kept_limit)
+
+    def _borrow(self, more_bytes: int) -> None:
+        self._borrowed += more_bytes
+        if self._budget.limit_bytes is not None:
+            self._budget.limit_bytes += more_bytes

@@ -23,6 +23,11 @@ class Options:
     cache_bytes: int | None = None
     """Limit of all layer memory, that of drafters included; None for none."""
 
+    spare_bytes: int | None = None
+    """What rows leave of the machine's memory when they grow, whatever their limit; None: nobody looks how
+    much there is.
+    """
+
     prefix_bytes: int | None = None
     """Limit of what target and drafters together keep of earlier sequences, in addition to layer memory; None
     keeps nothing.

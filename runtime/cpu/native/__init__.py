@@ -73,8 +73,10 @@ def numbers() -> str:
 
 
 def by_pages() -> bool:
-    """Does layer memory take pages of the machine's only as it is written (`src/blank.cpp`)?"""
-    return on_processor() and kernels is not None and kernels.by_pages()
+    """Does layer memory take of the machine's only what is written (`src/blank.cpp`)? Not where addresses
+    are limited (`ulimit -v`): there the room of all rows is taken at once.
+    """
+    return on_processor() and kernels is not None and host.address_room() is None and kernels.by_pages()
 
 
 def table(otherwise: Any) -> dict[str, Any]:

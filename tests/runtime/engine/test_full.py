@@ -67,6 +67,28 @@ def test_only_a_row_that_has_all_memory_for_itself_fails(plain: Engine, tmp_path
     engine.close()
 
 
+@pytest.mark.parametrize("plain", ["llama"], indirect=True)  # windows and folds do not grow
+def test_without_any_limit_a_row_is_refused_before_the_machine_has_nothing_left(
+    plain: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux would end the process. What is kept of earlier rows makes way for one that needs it."""
+    spare, kept = 1 << 20, room(plain, 60)
+    most = spare + kept + 2 * room(plain, 70)  # a layer is copied where it grows
+
+    def available() -> int:
+        return most - engine.activity.layer_bytes - engine.activity.prefix_bytes
+
+    monkeypatch.setattr("runtime.device.available_bytes", available)
+    engine = start(tmp_path, spare_bytes=spare, prefix_bytes=kept)
+    small, large, other = request(1, 60, 30), request(2, 240, 4), request(3, 60, 30)
+    assert answers(engine, [small, other]) == [answer(plain, small), answer(plain, other)]
+    with pytest.raises(CacheFull) as refusal:
+        answer(engine, large)
+    assert refusal.value.wanted_bytes < most - spare
+    assert answer(engine, small) == answer(plain, small)
+    engine.close()
+
+
 @pytest.mark.parametrize("by_pages", [True, False])
 @pytest.mark.parametrize("plain", ["llama"], indirect=True)  # windows and folds do not grow
 def test_what_is_kept_of_earlier_rows_makes_room_for_one_that_needs_it_and_gets_it_back(
