@@ -9,7 +9,14 @@ from dataclasses import replace
 
 from modelkit.source.inventory import Inventory
 from runtime import device
-from runtime.cache.layout import LayerSpec, keeps_tokens, misfits, sequence_bytes, wide_step_bytes
+from runtime.cache.layout import (
+    LayerSpec,
+    growing_bytes,
+    keeps_tokens,
+    misfits,
+    sequence_bytes,
+    wide_step_bytes,
+)
 from runtime.forecast import Demand, foresee
 from runtime.records import dataclass
 
@@ -18,7 +25,12 @@ _SMALLER_FORMATS = ("q8", "q4")
 _ROUND_TOKENS = 256
 # What most conversations stay below.
 LIKELY_TOKENS = 1024
-_LEAST_SPARE_BYTES = 32 << 20
+BESIDE_BYTES = 32 << 20
+"""What libraries and buffers of steps take on a processor: 21 MB once a small model is loaded, and 3 to 14
+more while it answers.
+"""
+_SPARE = 32
+"""One of so many parts of what is free is left to others, and to what nobody foresees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +61,9 @@ class Memory:
     likely_bytes: int = 0
     """What the layers of model and draft remember of `likely_tokens` tokens."""
     step_bytes: int = 0
-    """What layers with a window hold beside while a prompt as long as the whole context is read."""
+    """What layers hold beside while a conversation gets as long as the whole context: one that grows is there
+    twice, and those with a window hold what a step reads of the prompt.
+    """
     likely_step_bytes: int = 0
     """What they hold beside while one of `likely_tokens` tokens is read."""
     step_tokens: int = 0
@@ -58,23 +72,34 @@ class Memory:
     """All adapters, each of which is read when a request first asks for it."""
     rows: int = 1
     """Conversations that can be answered at once."""
+    beside_bytes: int = 0
+    """What the program takes beside, whatever the model."""
 
     @property
     def spare_bytes(self) -> int:
-        """What conversations leave of the memory that is free while they grow: for steps, and for others."""
-        return self.step_bytes + max(_LEAST_SPARE_BYTES, self.available_bytes // 32)
+        """What conversations leave of the memory that is free while they grow, beside what that takes."""
+        return self.beside_bytes + self.others_bytes
+
+    @property
+    def others_bytes(self) -> int:
+        """What of it is left to other programs."""
+        return self.available_bytes // _SPARE
+
+    @property
+    def fixed_bytes(self) -> int:
+        """What is taken whatever the model is asked."""
+        return self.weight_bytes + self.draft_bytes + self.adapter_bytes + self.beside_bytes
 
     @property
     def needed_bytes(self) -> int:
         """What a usual conversation will take."""
-        weights = self.weight_bytes + self.draft_bytes + self.adapter_bytes
-        return weights + self.likely_bytes + self.likely_step_bytes
+        return self.fixed_bytes + self.likely_bytes + self.likely_step_bytes
 
     @property
     def wanted_bytes(self) -> int:
         """The most that can be taken: the whole context, and all that may be kept of earlier prompts."""
-        weights = self.weight_bytes + self.draft_bytes + self.adapter_bytes
-        return weights + self.cache_bytes + self.draft_cache_bytes + self.step_bytes + self.prefix_bytes
+        remembered = self.cache_bytes + self.draft_cache_bytes
+        return self.fixed_bytes + remembered + self.step_bytes + self.prefix_bytes
 
     def sentence(self, size: Callable[[int], str]) -> str:
         """What is likely, then what is possible. size: how a number of bytes is written."""
@@ -105,19 +130,27 @@ class Forecast:
     draft_context: int = 0
     """Tokens that the draft can follow."""
     adapter_bytes: int = 0
+    beside_bytes: int = 0
+    """As in Memory."""
 
-    def cache_bytes(self, tokens: int, kv_format: str | None) -> int:
-        return sequence_bytes(self.layout, tokens, self.element_bytes, kept_format=kv_format)
+    def cache_bytes(self, tokens: int) -> int:
+        return sequence_bytes(self.layout, tokens, self.element_bytes, kept_format=self.kv_format)
 
     def draft_cache_bytes(self, tokens: int) -> int:
         read = min(tokens, self.draft_context)
         return sequence_bytes(self.draft_layout, read, self.draft_element_bytes)
 
-    def step_bytes(self, tokens: int, width: int, kv_format: str | None) -> int:
+    def wide_bytes(self, tokens: int, width: int) -> int:
         """What is held beside layer memory while a prompt is read. The draft reads it after the model."""
-        own = wide_step_bytes(self.layout, tokens, width, self.element_bytes, kv_format)
-        read = min(tokens, self.draft_context)
-        return max(own, wide_step_bytes(self.draft_layout, read, width, self.draft_element_bytes))
+        read, of_draft = min(tokens, self.draft_context), self.draft_element_bytes
+        own = wide_step_bytes(self.layout, tokens, width, self.element_bytes, self.kv_format)
+        return max(own, wide_step_bytes(self.draft_layout, read, width, of_draft))
+
+    def step_bytes(self, tokens: int, width: int) -> int:
+        """The same, or what is held beside while a sequence grows until it is so long."""
+        read, of_draft = min(tokens, self.draft_context), self.draft_element_bytes
+        own = growing_bytes(self.layout, tokens, self.element_bytes, self.kv_format)
+        return max(self.wide_bytes(tokens, width), own, growing_bytes(self.draft_layout, read, of_draft))
 
     def memory(
         self, tokens: int, prefix_bytes: int, available_bytes: int, rows: int = 1, width: int = 512
@@ -127,24 +160,27 @@ class Forecast:
         return Memory(
             weight_bytes=self.weight_bytes,
             draft_bytes=self.draft_bytes,
-            cache_bytes=self.cache_bytes(tokens, self.kv_format),
+            cache_bytes=self.cache_bytes(tokens),
             available_bytes=available_bytes,
             draft_cache_bytes=self.draft_cache_bytes(tokens),
             prefix_bytes=prefix_bytes,
             context_tokens=tokens,
             likely_tokens=likely,
-            likely_bytes=self.cache_bytes(likely, self.kv_format) + self.draft_cache_bytes(likely),
-            step_bytes=self.step_bytes(tokens, width, self.kv_format),
-            likely_step_bytes=self.step_bytes(likely, width, self.kv_format),
+            likely_bytes=self.cache_bytes(likely) + self.draft_cache_bytes(likely),
+            step_bytes=self.step_bytes(tokens, width),
+            likely_step_bytes=self.wide_bytes(likely, width),
             step_tokens=width,
             adapter_bytes=self.adapter_bytes,
             rows=rows,
+            beside_bytes=self.beside_bytes,
         )
 
 
 def forecast(own: Demand, draft: Demand | None, *, drafts: bool, kv_format: str | None) -> Forecast:
     """own: of the model. drafts: whether anything will be drafted, by `draft` or the model's own head."""
-    target = Forecast(own.described.layout, own.element_bytes, own.weight_bytes, kv_format)
+    target = Forecast(
+        own.described.layout, own.element_bytes, own.weight_bytes, kv_format, beside_bytes=BESIDE_BYTES
+    )
     if not drafts:
         return target
     other = draft or own
@@ -161,41 +197,42 @@ def shortage(label: str, foreseen: Forecast, tokens: int, memory: Memory) -> str
     """A sentence about what is too much, with what would fit; None where all of it fits, or nothing is known
     of what is free.
     """
-    free = memory.available_bytes
-    if not 0 < free < memory.wanted_bytes:
+    free, wanted = memory.available_bytes, memory.wanted_bytes + memory.others_bytes
+    if not 0 < free < wanted:
         return None
     parts = [
         ("weights", memory.weight_bytes + memory.draft_bytes),
         ("adapters", memory.adapter_bytes),
         (f"{tokens:,} tokens of context", memory.cache_bytes + memory.draft_cache_bytes + memory.step_bytes),
         ("cached prompts", memory.prefix_bytes),
+        ("beside", memory.beside_bytes + memory.others_bytes),
     ]
     shares = ", ".join(f"{name} {nbytes:,}" for name, nbytes in parts if nbytes)
-    said = f"{label} may take {memory.wanted_bytes:,} bytes and {free:,} are free ({shares})"
+    said = f"{label} may take {wanted:,} bytes and {free:,} are free ({shares})"
     ways = list(_ways(foreseen, tokens, memory))
     return f"{said}; {' or '.join(ways)} would fit" if ways else said
 
 
 def _ways(foreseen: Forecast, tokens: int, memory: Memory) -> list[str]:
     """Changes each of which is enough on its own."""
-    beside = memory.weight_bytes + memory.draft_bytes + memory.adapter_bytes + memory.prefix_bytes
-    room = memory.available_bytes - beside
+    room = memory.available_bytes - memory.others_bytes - memory.fixed_bytes - memory.prefix_bytes
 
     def fits(count: int, kv_format: str | None) -> bool:
-        step = foreseen.step_bytes(count, memory.step_tokens, kv_format)
-        return foreseen.cache_bytes(count, kv_format) + foreseen.draft_cache_bytes(count) + step <= room
+        kept = replace(foreseen, kv_format=kv_format)
+        taken = kept.cache_bytes(count) + kept.draft_cache_bytes(count)
+        return taken + kept.step_bytes(count, memory.step_tokens) <= room
 
     ways: list[str] = []
     most = _most(tokens, lambda count: fits(count, foreseen.kv_format))
     if most:
         ways.append(f"num_ctx {most}")
-    now = foreseen.cache_bytes(tokens, foreseen.kv_format)
+    now = foreseen.cache_bytes(tokens)
     for name in _SMALLER_FORMATS if any(map(keeps_tokens, foreseen.layout)) else ():
-        smaller = foreseen.cache_bytes(tokens, name) < now
+        smaller = replace(foreseen, kv_format=name).cache_bytes(tokens) < now
         if smaller and not misfits(foreseen.layout, name) and fits(tokens, name):
             ways.append(f"kv_format {name}")
             break
-    left = memory.available_bytes - (memory.wanted_bytes - memory.prefix_bytes)
+    left = memory.available_bytes - memory.others_bytes - (memory.wanted_bytes - memory.prefix_bytes)
     if 0 < left < memory.prefix_bytes:
         ways.append(f"cache memory of {left:,} bytes")
     return ways

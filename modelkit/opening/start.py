@@ -217,7 +217,8 @@ def _started(
     options, lead = _options(wanted, limits, settings.max_waiting), None
     if crew is not None:
         weights.share_by(crew, options, settings)
-        options, lead = replace(options, ranks_here=crew.ranks_here), crew.lead()
+        # Layer memory is that of all ranks, and what is free that of this machine.
+        options, lead = replace(options, ranks_here=crew.ranks_here, spare_bytes=None), crew.lead()
     adapters = attached.sources(opened.adapters, describe(opened.inventory.config))
     with _loading(opened):
         engine = Engine(weights.target, options, weights.drafters, learned, adapters, lead, thread)

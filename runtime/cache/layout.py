@@ -228,6 +228,21 @@ def wide_step_bytes(
     )
 
 
+def growing_bytes(
+    layout: Sequence[LayerSpec], tokens: int, element_bytes: int = 2, kept_format: str | None = None
+) -> int:
+    """What is held beside layer memory for a moment when a sequence gets so long: layers that grow are copied
+    one after the other, so one of them is there twice.
+    """
+    growing = (Full, Rotating, Chunked, Pooled)
+    sizes = (
+        bytes_per_sequence(spec, tokens, element_bytes, kept_format=kept_format)
+        for spec in layout
+        if isinstance(spec, growing)
+    )
+    return max(sizes, default=0)
+
+
 def _span(spec: Rotating | Chunked) -> int:
     """The most tokens that a query sees."""
     return spec.window if isinstance(spec, Rotating) else spec.chunk

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from runtime import device
+from runtime.cache.layout import wide_step_bytes
 from runtime.cache.prefix import Entry
 from runtime.cache.shift import Shift
 from runtime.engine.activity import Activity
@@ -57,6 +58,13 @@ class Loop:
         self._limits = MemoryLimits(room.memory.budget, options.prefix_bytes, self._keep)
         if options.spare_bytes is not None:
             self._free = FreeMemory(device.available_bytes, options.spare_bytes)
+            self._wide_bytes = wide_step_bytes(
+                room.memory.layout,
+                options.context_length,
+                options.budget_tokens,
+                room.model.dtype.size,
+                options.kv_format,
+            )
             room.memory.budget.free = self._free_bytes
 
     def enter(self, row: Row) -> None:
@@ -129,7 +137,8 @@ class Loop:
         """What the machine has for rows beside what they have, and what may yet be kept of earlier ones."""
         memory, kept = self._memory, self._kept_bytes
         left = self._free.left(memory.budget.held_bytes + kept, memory.unwritten_bytes)
-        return left - memory.growing_bytes - max(self._limits.kept_limit - kept, 0)
+        beside = max(memory.growing_bytes, self._wide_bytes)
+        return left - beside - max(self._limits.kept_limit - kept, 0)
 
     def fail(self, error: Exception) -> None:
         """A step could not be computed: its rows get the error, and waiting requests are not affected. If
