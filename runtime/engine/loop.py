@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from runtime import device
-from runtime.cache.layout import wide_step_bytes
+from runtime.cache.layout import sequence_bytes, wide_step_bytes
 from runtime.cache.prefix import Entry
 from runtime.cache.shift import Shift
 from runtime.engine.activity import Activity
@@ -293,6 +293,10 @@ class Loop:
         if row.shift is None:
             row.shift = self._shift(row.request)
         if row.request.max_tokens > 0:
+            if (never := self._never_fits(row)) is not None:
+                self._leave(row)
+                row.stream.put(never)
+                return
             if not self._fetches.bring(row):
                 return
             try:
@@ -306,6 +310,18 @@ class Loop:
         row.tell_progress()
         if row.request.max_tokens == 0:
             row.end("length")
+
+    def _never_fits(self, row: Row) -> CacheFull | None:
+        """Its ids have no room even where it is alone and nothing is kept of others. Said at once: many of
+        them could be read until that shows.
+        """
+        memory, room_bytes = self._memory, self._memory.budget.room_bytes
+        if room_bytes is None:
+            return None
+        most = memory.budget.held_bytes + room_bytes + self._limits.kept_limit
+        dtype, kept_format = self.room.model.dtype, self._options.kv_format
+        wanted = sequence_bytes(memory.layout, len(row.ids), dtype.size, kept_format=kept_format)
+        return CacheFull(wanted, most) if wanted > most else None
 
     def _wait_for_room(self, row: Row, error: CacheFull) -> None:
         """A waiting row could not get a place."""

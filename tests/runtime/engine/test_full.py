@@ -11,6 +11,7 @@ from runtime.cache.memory import LayerMemory
 from runtime.cpu import native
 from runtime.engine.engine import Engine
 from runtime.engine.request import Request
+from runtime.engine.steps import Steps
 from runtime.errors import CacheFull
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
@@ -80,12 +81,31 @@ def test_without_any_limit_a_row_is_refused_before_the_machine_has_nothing_left(
 
     monkeypatch.setattr("runtime.device.available_bytes", available)
     engine = start(tmp_path, spare_bytes=spare, prefix_bytes=kept)
-    small, large, other = request(1, 60, 30), request(2, 240, 4), request(3, 60, 30)
+    small, large, other = request(1, 60, 30), request(2, 100, 140), request(3, 60, 30)
     assert answers(engine, [small, other]) == [answer(plain, small), answer(plain, other)]
     with pytest.raises(CacheFull) as refusal:
         answer(engine, large)
     assert refusal.value.wanted_bytes < most - spare
     assert answer(engine, small) == answer(plain, small)
+    engine.close()
+
+
+@pytest.mark.parametrize("plain", ["llama"], indirect=True)  # windows and folds do not grow
+def test_a_prompt_that_never_fits_is_refused_before_any_of_it_is_read(
+    plain: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start(tmp_path, cache_bytes=room(plain, 100), prefix_bytes=room(plain, 60))
+    small, read = request(1, 60, 30), list[int]()
+    wanted = answer(plain, small)
+    running = engine.submit(small)
+    run = Steps.run
+    monkeypatch.setattr(Steps, "run", lambda self, prefill: (read.append(prefill), run(self, prefill))[1])
+    with pytest.raises(CacheFull) as refusal:
+        answer(engine, request(2, 170, 4))
+    assert refusal.value.wanted_bytes == room(plain, 170)
+    assert ids_of(running) == wanted
+    assert sum(read) <= 60
+    assert answer(engine, request(3, 150, 4))
     engine.close()
 
 
