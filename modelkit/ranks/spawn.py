@@ -2,6 +2,10 @@
 
 They are what a launcher would start on other machines: the same program, with a rank and a list of addresses
 in its environment. No port is open but the two ends of each connection, on 127.0.0.1.
+
+Invariant: what they import is found where this process has found it. The folder that somebody works in may
+have a `runtime` of its own, or another checkout of modelkit, and Python looks there first for whoever is
+started with `-m`.
 """
 
 import json
@@ -33,12 +37,17 @@ class Children:
             hosts.write_text(
                 json.dumps([[f"{_LOOPBACK}:{port}"] for port in _free_ports(size)]), encoding="utf-8"
             )
-        surroundings = {"MLX_HOSTFILE": str(hosts), "MODELKIT_HOME": str(home), LEADER: str(os.getpid())}
+        surroundings = {
+            "MLX_HOSTFILE": str(hosts),
+            "MODELKIT_HOME": str(home),
+            LEADER: str(os.getpid()),
+            "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+        }
         self.own = {"MLX_HOSTFILE": str(hosts), "MLX_RANK": "0"}
         """What this process, rank 0, needs in its environment to join."""
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "modelkit.ranks"],
+                [sys.executable, "-P", "-m", "modelkit.ranks"],
                 env=os.environ | surroundings | {"MLX_RANK": str(rank)},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C ends an answer here, and not the machines that compute it

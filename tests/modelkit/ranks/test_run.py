@@ -47,15 +47,25 @@ def alone(folder: Path) -> str:
 def _said(folder: Path, *words: str) -> str:
     env = os.environ | {"PYTHONPATH": str(ranks.ROOT), "MODELKIT_HOME": str(folder / "home")}
     done = subprocess.run(
-        [*RUN, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
+        [RUN[0], "-P", *RUN[1:], *words],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["text"]
 
 
-def test_processes_of_its_own_say_the_same(folder: Path, alone: str) -> None:
+def test_processes_of_its_own_say_the_same(folder: Path, alone: str, tmp_path: Path) -> None:
+    """Of its own program, whatever lies where somebody works: they once ran another, by other kernels."""
     assert re.fullmatch(SHAPE, alone)
-    assert _said(folder, "--ranks", "2") == alone
+    (tmp_path / "model").symlink_to(folder / "model")
+    (tmp_path / "runtime").mkdir()
+    (tmp_path / "runtime" / "__init__.py").touch()
+    assert _said(tmp_path, "--ranks", "2") == alone
 
 
 def test_parts_for_ranks_that_there_are_not_are_refused(folder: Path) -> None:
@@ -104,9 +114,14 @@ def test_shared_layers_say_the_same_again_and_again(folder: Path) -> None:
         assert stages == model.memory.weight_bytes < shards < 1.5 * stages
 
 
-def _launched(folder: Path, rank_1: Path, command: list[str] = RUN) -> list[subprocess.CompletedProcess[str]]:
-    """As `mlx.launch` does it: the same command on two ranks, and a pipe that nobody closes."""
+def _launched(
+    folder: Path, rank_1: Path, command: list[str] = RUN, **on_rank_1: str
+) -> list[subprocess.CompletedProcess[str]]:
+    """As `mlx.launch` does it: the same command on two ranks, and a pipe that nobody closes. on_rank_1: what
+    its environment has beside.
+    """
     environments = ranks.environments(folder, 2)
+    environments[1] |= on_rank_1
     processes = [
         subprocess.Popen(
             command,
