@@ -170,7 +170,10 @@ def keeping(settings: Settings, label: str, digest: str | None, left_bytes: int)
         return Keeping(memory or None, None, (f"{label}: prompts are not kept on disk: {problem}",))
     if not settings.cache_disk_bytes or digest is None:
         return Keeping(memory or None, None)
-    return Keeping(memory, PrefixFolder(prefix_folder(settings.home), digest, settings.cache_disk_bytes))
+    from runtime.nn.operations import ops  # for who runs a model, which has it by then
+
+    folder, limit_bytes = prefix_folder(settings.home), settings.cache_disk_bytes
+    return Keeping(memory, PrefixFolder(folder, digest, limit_bytes, numbers=ops.numbers()))
 
 
 def _problem(settings: Settings, digest: str | None, memory: int, given: int | None) -> str | None:

@@ -20,6 +20,7 @@ def examine(ctx: click.Context, *, as_json: bool) -> None:
     if not one_of_several():
         raise click.UsageError(f"--hosts is about several machines; {_HOW}")
     follows(ctx, None)
+    from modelkit.ranks.facts import unlike
     from modelkit.ranks.meeting import join
 
     found = join().examine(Settings.from_environment().home)
@@ -30,6 +31,8 @@ def examine(ctx: click.Context, *, as_json: bool) -> None:
     for rank, facts in enumerate(found):
         if facts["lacks"]:
             note(f"rank {rank} ({facts['host']}) lacks, or has another: {', '.join(facts['lacks'])}")
+    for sentence in unlike(found):
+        note(sentence)
 
 
 def _row(rank: int, facts: dict[str, Any]) -> tuple[str, ...]:

@@ -309,7 +309,8 @@ def _limits(
     # Nothing is kept of texts that embeddings are made of.
     kept = keeping(settings, opened.label, opened.digest, left) if described.writes else Keeping(None, None)
     if crew is not None and kept.folder is not None:
-        kept = replace(kept, folder=replace(kept.folder, part=crew.part(settings.shards)))
+        part = crew.part(settings.shards)
+        kept = replace(kept, folder=replace(kept.folder, part=part, numbers=crew.numbers))
     memory = foreseen.memory(context, kept.memory_bytes or 0, free, wanted.num_parallel, wanted.num_batch)
     short = shortage(opened.label, foreseen, context, memory)
     notes += (*more, *kept.notes, *((short,) if short else ()))

@@ -23,7 +23,16 @@ from modelkit.errors import Busy, LoadError, ModelkitError
 from modelkit.prefixes import prefix_folder
 from modelkit.ranks.agreeing import Read, read_together
 from modelkit.ranks.examining import digests, examined
-from modelkit.ranks.facts import Facts, Member, difference, exchanged, free_bytes, machines, own_facts
+from modelkit.ranks.facts import (
+    Facts,
+    Member,
+    difference,
+    exchanged,
+    free_bytes,
+    machines,
+    own_facts,
+    unlike,
+)
 from modelkit.ranks.job import Job
 from modelkit.ranks.progress import OnBytes, Progress
 from modelkit.ranks.spawn import Children
@@ -31,10 +40,10 @@ from modelkit.settings import Settings
 from modelkit.temporary import put_away
 from runtime import cpu
 from runtime.cache.page_folder import PrefixFolder
-from runtime.cpu import native
 from runtime.cpu.threads import Threads
-from runtime.errors import RankLost
+from runtime.errors import RankLost, RuntimeFault
 from runtime.loaded import LoadedModel
+from runtime.nn.operations import ops
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading
@@ -56,8 +65,9 @@ class Crew:
         self._group, self._children = group, children
         self._free = threading.Lock()
         self.progress = Progress(group.size)
-        nodes = f"{group.nodes}, {'no' if native.kernels is None else 'own'} kernels"
-        self._facts = exchanged(group, {**own_facts(group), "nodes": nodes, "problem": _wrong_here()})
+        problem = _settle()  # first: by what numbers are made depends on it
+        nodes = f"{group.nodes}, {ops.numbers()}"
+        self._facts = exchanged(group, {**own_facts(group), "nodes": nodes, "problem": problem})
         group.alike = difference(self._facts, ("nodes",)) is None
         if children is not None:
             children.met()
@@ -101,6 +111,11 @@ class Crew:
         """What tells this rank's pages on disk from others'. Which layers it has, they say themselves."""
         return f"rank {self.rank} of {self.size}, {shards} a stage"
 
+    @property
+    def numbers(self) -> str:
+        """By what they are made, on each rank: what one computes is made of what the others have."""
+        return ", ".join(facts["numbers"] for facts in self._facts)
+
     def share(self, opened: "Opened", job: Job, home: Path, read: Read, on_bytes: OnBytes) -> LoadedModel:
         """Rank 0: load the model on all ranks, and give its own share. home: where its package is. on_bytes:
         called with the bytes that all of them have read. Raises LoadError where some rank cannot, or has
@@ -118,7 +133,7 @@ class Crew:
             self._group.tell(json.dumps({"do": "load", **asdict(job)}).encode())
             with self._brought(job, home, opened.outline) as brought:
                 share = read_together(self._member, opened, None, job, read, self.progress, on_bytes, brought)
-            return replace(share, notes=(*brought.notes, *share.notes))
+            return replace(share, notes=(*unlike(self._facts), *brought.notes, *share.notes))
         except BaseException:
             self._free.release()
             raise
@@ -169,7 +184,7 @@ class Crew:
         folder = None
         if job.disk_bytes and opened is not None and opened.digest is not None:
             path, part = prefix_folder(settings.home), self.part(job.shards)
-            folder = PrefixFolder(path, opened.digest, job.disk_bytes, part)
+            folder = PrefixFolder(path, opened.digest, job.disk_bytes, part, self.numbers)
         Follower(self._group, share, folder).run()
 
     @property
@@ -214,10 +229,12 @@ class Crew:
             os._exit(1)  # MLX would wait for what is in flight
 
 
-def _wrong_here() -> str | None:
-    """What this machine's surroundings say and nobody can act on: ranks above 0 have nobody to tell it to."""
+def _settle() -> str | None:
+    """Compute as this machine's surroundings say. What nobody can act on is returned: ranks above 0 have
+    nobody to tell it to.
+    """
     try:
-        Settings.from_environment()
-    except ModelkitError as error:
+        ops.use(Settings.from_environment().operations)
+    except (ModelkitError, RuntimeFault) as error:
         return str(error)
     return None

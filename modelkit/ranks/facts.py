@@ -14,7 +14,9 @@ import mlx.core as mx
 
 from modelkit import __version__
 from modelkit.errors import LoadError, ModelkitError
+from runtime.cpu import native
 from runtime.device import device
+from runtime.nn.operations import ops
 from runtime.ranks.group import Group
 from runtime.records import dataclass
 
@@ -73,6 +75,8 @@ def own_facts(group: Group) -> Facts:
         "modelkit": __version__,
         "mlx": version("mlx"),
         "free_bytes": device().available_bytes,
+        "numbers": ops.numbers(),
+        "no_kernels": native.status.reason,
     }
 
 
@@ -104,6 +108,26 @@ def difference(all_facts: Sequence[Facts], names: Sequence[str]) -> str | None:
                     f"and {called(all_facts, 0)} has {first.get(name)}"
                 )
     return None
+
+
+def unlike(all_facts: Sequence[Facts]) -> tuple[str, ...]:
+    """A sentence where numbers are made in another way on some rank than on rank 0, which is right and no
+    longer bit for bit what one machine answers.
+    """
+    first = all_facts[0]["numbers"]
+    others = [rank for rank, facts in enumerate(all_facts) if facts["numbers"] != first]
+    if not others:
+        return ()
+    more = f" (and {len(others) - 1} more, not as rank 0)" if len(others) > 1 else ""
+    ways = f"{_way(all_facts, others[0])}{more}, and {_way(all_facts, 0)}"
+    return (f"{ways}: answers may differ in their last bits from those of one machine",)
+
+
+def _way(all_facts: Sequence[Facts], rank: int) -> str:
+    """By what numbers are made there, and why not by kernels, where these would be used."""
+    facts = all_facts[rank]
+    why = facts["no_kernels"] if "(cpu)" in facts["numbers"] else None
+    return f"{called(all_facts, rank)} computes by {facts['numbers']}" + (f", as {why}" if why else "")
 
 
 def called(all_facts: Sequence[Facts], rank: int) -> str:

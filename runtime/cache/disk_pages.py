@@ -9,7 +9,7 @@ cannot be looked into, or the process has no file left to open, nothing is known
 moment: no row fails for it.
 
 Invariant: `namespace` names all that a page's meaning depends on beside its keys: model, layout, dtypes, and
-whether kernels computed it.
+what computed it.
 """
 
 import errno
@@ -38,7 +38,6 @@ from runtime.cache.page_folder import (
 from runtime.cache.page_tensors import NAMES, PageTensors, typed
 from runtime.cache.pages import Page
 from runtime.cache.prefix import PageNode, PrefixStore
-from runtime.cpu import native
 from runtime.records import dataclass
 
 # A slow disk must not make pages pile up in memory: beyond this, they are not written.
@@ -106,9 +105,7 @@ class DiskPages:
         self._mark = model_mark(folder.model)
         apart = (folder.part, sorted(elsewhere)) if folder.part else ()
         # What a run without kernels has left would be other bits than those that a prompt has here.
-        self._namespace = repr(
-            (folder.model, tuple(layout), str(dtype), kept_format, native.numbers(), *apart)
-        )
+        self._namespace = repr((folder.model, tuple(layout), str(dtype), kept_format, folder.numbers, *apart))
         self._kept = kept_format or NAMES[dtype].lower()
         self._tensors = PageTensors(layout, dtype, kept_format, elsewhere)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()

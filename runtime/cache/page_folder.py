@@ -35,6 +35,8 @@ class PrefixFolder:
     """For the pages of all models in the folder together."""
     part: str = ""
     """Which part of the model's layers pages are of, where several machines have one each; "": all."""
+    numbers: str = ""
+    """By what numbers are made, here and on all machines that have a part: other ways leave other bits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,17 @@ def test_it_is_off_unless_asked_for(tmp_path: Path, folder: Path, monkeypatch: p
     assert list_pages(prefix_folder(tmp_path))
 
 
+def test_what_other_operations_have_left_is_computed_again(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last bits are others, as they are without kernels."""
+    packed(tmp_path, folder, "story")
+    monkeypatch.setenv("MODELKIT_OPS", "plain")
+    read("story", tmp_path)
+    monkeypatch.delenv("MODELKIT_OPS")
+    assert read("story", tmp_path)[1] == 0
+
+
 def test_packages_of_the_same_weights_share(tmp_path: Path, folder: Path) -> None:
     one = packed(tmp_path, folder, "story")
     other = packed(tmp_path, folder, "brief", "SYSTEM Be brief.", f"TEMPLATE {TEMPLATE}")

@@ -28,8 +28,9 @@ def opened(
     folder: Path, layout: Sequence[LayerSpec] = LAYOUT, model: str = "sha256:aa", **more: object
 ) -> DiskPages:
     limit = int(str(more.pop("limit", 1 << 30)))
+    kept = PrefixFolder(folder, model, limit, numbers=str(more.pop("numbers", "")))
     settings = {"dtype": mx.float32, "kept_format": None, **more}
-    return DiskPages(PrefixFolder(folder, model, limit), layout, **settings)
+    return DiskPages(kept, layout, **settings)
 
 
 def pages(*stops: int, dtype: mx.Dtype = mx.float32, kept_format: str | None = None) -> list[Stored]:

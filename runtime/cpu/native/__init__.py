@@ -41,7 +41,6 @@ __all__ = [
     "Status",
     "by_pages",
     "kernels",
-    "numbers",
     "of_processor",
     "on_processor",
     "status",
@@ -61,15 +60,6 @@ def on_processor() -> bool:
 def of_processor() -> Any:
     """The kernels where MLX runs on the processor, else None."""
     return kernels if kernels is not None and on_processor() else None
-
-
-def numbers() -> str:
-    """By what numbers are made here, for what is kept of them: with kernels, without, on another device. The
-    bits of all instruction sets are the same.
-    """
-    if not on_processor():
-        return "device"
-    return "processor" if kernels is None else f"kernels {kernels.activations()}"
 
 
 def by_pages() -> bool:

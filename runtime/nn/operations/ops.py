@@ -148,6 +148,17 @@ def settle() -> None:
     table = _wanted or COLUMNS["cpu" if native.on_processor() else "gpu"]
 
 
+def numbers() -> str:
+    """By what numbers are made now, in words: what is made in another way has other last bits. Those of all
+    instruction sets are the same.
+    """
+    if not native.on_processor():
+        return f"MLX on its GPU ({table.name})"
+    if table.name != "cpu" or native.kernels is None:
+        return f"MLX on the processor ({table.name})"
+    return f"kernels ({native.kernels.activations()})"
+
+
 def changed(column: Operations, **parts: Any) -> Operations:
     """The column with other operations in place of some, of which those that are made of several are made,
     too.

@@ -7,7 +7,9 @@ import pytest
 
 from modelkit.errors import LoadError
 from modelkit.ranks import crew, facts
-from modelkit.ranks.facts import difference, exchanged, free_bytes, own_facts
+from modelkit.ranks.facts import difference, exchanged, free_bytes, own_facts, unlike
+from runtime.cpu import native
+from runtime.cpu.native import Status
 from runtime.ranks.group import Group
 
 HERE: dict[str, Any] = {"host": "amy", "mlx": "0.32", "free_bytes": 100}
@@ -71,6 +73,37 @@ def test_surroundings_that_one_cannot_act_on_are_said_by_all(monkeypatch: pytest
     with pytest.raises(LoadError, match=r"rank 1 .* says: MODELKIT_CACHE_DISK is 'lots'") as refused:
         crew.Crew(Group.alone())
     assert "versions" not in str(refused.value)
+
+
+def test_a_rank_computes_as_its_surroundings_say_or_all_hear_that_it_cannot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crew, "exchanged", lambda _group, mine: [{**mine, "problem": None}, mine])
+    monkeypatch.setattr(native, "status", Status(None, reason="nobody built them", required=True))
+    with pytest.raises(LoadError, match=r"rank 1 .* says: MODELKIT_KERNELS=required .* nobody built them"):
+        crew.Crew(Group.alone())
+
+
+def test_ranks_that_make_numbers_in_another_way_are_named() -> None:
+    """Answers are no longer the bits of one machine, and only the last of them tell."""
+    by_kernels = {"host": "amy", "numbers": "kernels (i16)", "no_kernels": None}
+    without = {"host": "bob", "numbers": "MLX on the processor (cpu)", "no_kernels": "nobody built them"}
+    assert unlike([by_kernels, by_kernels]) == unlike([without, without]) == ()
+    (one,) = unlike([by_kernels, without])
+    assert one == (
+        "rank 1 (bob) computes by MLX on the processor (cpu), as nobody built them, and rank 0 (amy) "
+        "computes by kernels (i16): answers may differ in their last bits from those of one machine"
+    )
+    (several,) = unlike([without, by_kernels, without, by_kernels])
+    assert "rank 1 (amy) computes by kernels (i16) (and 1 more, not as rank 0), and rank 0 (bob)" in several
+
+
+def test_pages_say_by_what_numbers_of_all_ranks_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What rank 1 keeps was computed of what rank 0 has made, however rank 1 itself computes."""
+    found = [{**HERE, "numbers": "MLX"}, {**HERE, "numbers": "kernels"}]
+    monkeypatch.setattr(crew, "exchanged", lambda _group, mine: [{**mine, **one} for one in found])
+    monkeypatch.setattr(atexit, "register", lambda _: None)
+    assert crew.Crew(Group.alone()).numbers == "MLX, kernels"
 
 
 @pytest.mark.parametrize("other", [False, True])

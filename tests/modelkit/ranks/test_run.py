@@ -204,7 +204,7 @@ said = []
 for name in ("./other", "./here", "./model"):
     try:
         with modelkit.load(name) as model:
-            said.append(model.generate("Once", num_predict=2).reason)
+            said += [model.generate("Once", num_predict=2).reason, " ".join(model.notes)]
     except modelkit.errors.LoadError as error:
         said.append(str(error))
 print(json.dumps(said))
@@ -212,19 +212,21 @@ print(json.dumps(said))
 
 
 def test_another_model_elsewhere_and_one_that_is_not_there_are_refused(folder: Path, tmp_path: Path) -> None:
-    """And nothing has to be started again."""
+    """And nothing has to be started again. One that computes in another way is named, not refused."""
     for name in ("other", "here"):
         (folder / name).symlink_to(folder / "model")
     (tmp_path / "model").symlink_to(folder / "model")
     write_model(tmp_path / "other", num_hidden_layers=3, seed=3)
-    first, second = _launched(folder, tmp_path, [sys.executable, "-W", "ignore", "-c", REFUSED])
+    command = [sys.executable, "-W", "ignore", "-c", REFUSED]
+    first, second = _launched(folder, tmp_path, command, MODELKIT_KERNELS="off")
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
-    other, here, whole = json.loads(first.stdout)
+    other, here, whole, notes = json.loads(first.stdout)
     assert "it cannot be run on 2 ranks: rank 1" in other
     assert "has package sha256:" in other
     assert "rank 1" in here
     assert "here" in here.partition("says: ")[2]
     assert whole == "length"
+    assert re.search(r"rank 1 .* computes by MLX .* MODELKIT_KERNELS=off is set, and rank 0", notes)
 
 
 def test_machines_are_examined(folder: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -15,7 +14,6 @@ from runtime.cache.layout import Encoder
 from runtime.cache.page_files import read_facts
 from runtime.cache.page_folder import key_digests, list_pages
 from runtime.cache.snapshot import Checkpoint
-from runtime.cpu import native
 from tests.support.disk_pages import KEYS, LAYOUT, found, opened, pages, same, saved
 
 
@@ -75,45 +73,26 @@ def test_no_more_is_read_than_fits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"model": "sha256:bb"}, {"dtype": mx.float16}, {"kept_format": "q8"}, {"layout": LAYOUT[:3]}]
+    "other",
+    [
+        {"model": "sha256:bb"},
+        {"dtype": mx.float16},
+        {"kept_format": "q8"},
+        {"layout": LAYOUT[:3]},
+        {"numbers": "MLX"},
+    ],
 )
-def test_pages_of_other_models_are_not_ours(tmp_path: Path, other: dict[str, object]) -> None:
+def test_pages_of_other_models_and_other_numbers_are_not_ours(
+    tmp_path: Path, other: dict[str, object]
+) -> None:
+    """The last bits of what was computed without kernels, say, may be others."""
     saved(tmp_path, KEYS[:10], pages(10)).close()
     disk = opened(tmp_path, **other)
     assert found(disk, KEYS) == []
-    assert len(list_pages(tmp_path)) == 1
     disk.close()
-
-
-def test_pages_that_other_kernels_computed_are_not_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their last bits may be others: of a run without kernels, or with other activations."""
-    saved(tmp_path, KEYS[:10], pages(10)).close()
-    assert stops(tmp_path) == [10]
-    with monkeypatch.context() as patch:
-        patch.setattr(native, "numbers", lambda: "another way")
-        assert stops(tmp_path) == []
-    assert stops(tmp_path) == [10]
-
-
-def stops(folder: Path) -> list[int]:
-    disk = opened(folder)
-    read = [page.stop for page in found(disk, KEYS)]
+    disk = opened(tmp_path)
+    assert [page.stop for page in found(disk, KEYS)] == [10]
     disk.close()
-    return read
-
-
-def test_numbers_are_made_with_kernels_and_activations_or_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "on_processor", lambda: True)
-    seen = [native.numbers()]
-    monkeypatch.setattr(native, "kernels", SimpleNamespace(activations=lambda: "other"))
-    seen.append(native.numbers())
-    monkeypatch.setattr(native, "kernels", None)
-    seen.append(native.numbers())
-    monkeypatch.setattr(native, "on_processor", lambda: False)
-    seen.append(native.numbers())
-    assert len({*seen[1:]}) == 3
 
 
 def test_a_page_is_written_once_and_again_when_it_knows_more(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -11,6 +12,7 @@ import pytest
 
 from runtime import cpu
 from runtime.cache.protocol import Mask
+from runtime.cpu import native
 from runtime.nn import activation
 from runtime.nn.feed_forward.experts import QuantizedSwitchLinear, SwitchLinear
 from runtime.nn.norm import LayerNorm, RMSNorm
@@ -212,6 +214,28 @@ def test_the_device_chooses_unless_somebody_names_a_column() -> None:
     assert ops.table.name == "plain"
     ops.use(None)
     assert ops.table.name == here
+
+
+def test_numbers_are_said_to_be_made_with_kernels_and_activations_or_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    with ops.using("cpu"):
+        for kernels in (None, *(SimpleNamespace(activations=lambda its=its: its) for its in ("i16", "f32"))):
+            monkeypatch.setattr(native, "kernels", kernels)
+            said.append(ops.numbers())
+    with ops.using("plain"):
+        said.append(ops.numbers())
+    monkeypatch.setattr(native, "on_processor", lambda: False)
+    with ops.using("gpu"):
+        said.append(ops.numbers())
+    assert said == [
+        "MLX on the processor (cpu)",
+        "kernels (i16)",
+        "kernels (f32)",
+        "MLX on the processor (plain)",
+        "MLX on its GPU (gpu)",
+    ]
 
 
 def test_modules_look_the_column_up_when_they_compute() -> None:
