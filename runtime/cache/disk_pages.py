@@ -44,6 +44,7 @@ from runtime.records import dataclass
 QUEUED_BYTES = 1 << 29
 REST_S = 60.0
 """After the disk has failed nothing is written for so long."""
+_LOOK_S = 0.002
 OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # what keeps us from opening any file, whatever is in it
 
 
@@ -85,6 +86,15 @@ class Reading:
     """Does anybody wait for them? If not, no more of them are read."""
     over: bool = False
     """Will no more come?"""
+
+    def arriving(self) -> Iterator[Stored]:
+        """Each of them once it has come, which is waited for."""
+        for place in range(len(self.files)):
+            while len(self.pages) <= place:
+                if self.over and len(self.pages) <= place:  # in this order: the last came before it was over
+                    return
+                time.sleep(_LOOK_S)
+            yield self.pages[place]
 
 
 class DiskPages:
@@ -152,14 +162,14 @@ class DiskPages:
                 return chain
         return []
 
-    def read(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> Iterator[Stored]:
-        """As many of the pages of these [start, stop), one behind the other, as are here, from the first.
-        Each is read when it is asked for.
+    def look_up(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> Reading:
+        """As many of the pages of these [start, stop), one behind the other, as are here, from the first, to
+        be read.
         """
         files = {(file.start, file.stop, file.key): file for file in self._files() or ()}
         digests = dict(key_digests(self._namespace, keys, [stop for _, stop in ranges]))
         chain = [files.get((start, stop, digests[stop])) for start, stop in ranges]
-        return self._read([*_there(chain)], keys)
+        return Reading(keys, [*_there(chain)], lambda: None)
 
     def save(self, keys: Sequence[Hashable], pages: Iterable[Stored]) -> None:
         """Have pages of this sequence written, soon, but for those that are. Their arrays are evaluated."""

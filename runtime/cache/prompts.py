@@ -35,6 +35,9 @@ class KeptPrompts:
         match = self.store.lookup((*keys, END))  # a match is always shorter than what is asked for
         return None if match.offset < len(keys) else match
 
+    def expect(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> None:
+        """As `Sharing.expect`."""
+
     def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
         """As `Sharing.readable`."""
         del keys

@@ -32,12 +32,15 @@ class Restoring:
 
     def go_on(self, row: int) -> None:
         """One layer more, evaluated. row: where it is now. CacheFull where others have taken its room."""
-        self.memory.restore(row, self.pages, self.stop, range(self.layer, self.layer + 1))
+        self.put_back(row, self.layer + 1)
         self.memory.evaluate()
-        self.layer += 1
 
     def finish(self, row: int) -> None:
         """All that are left, lazily."""
         if not self.over:
-            self.memory.restore(row, self.pages, self.stop, range(self.layer, len(self.memory)))
-            self.layer = len(self.memory)
+            self.put_back(row, len(self.memory))
+
+    def put_back(self, row: int, until: int) -> None:
+        """The layers before `until`, lazily."""
+        self.memory.restore(row, self.pages, self.stop, range(self.layer, until))
+        self.layer = until

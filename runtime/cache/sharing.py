@@ -82,6 +82,9 @@ class Sharing(Generic[U]):
         self._uses[user] = Use(match.offset, match.node, self._marks(keys, match, marks))
         return Restoring(self._memory, match.pages, match.offset)
 
+    def expect(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> None:
+        """See `runtime.engine.fetching.Keeper`."""
+
     def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
         """How many of these pages of a sequence, which were read from disk here, may come into the store."""
         del keys

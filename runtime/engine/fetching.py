@@ -28,6 +28,12 @@ class Keeper(Protocol):
 
     store: PrefixStore
 
+    def expect(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> None:
+        """These pages of a sequence, one behind the other, are read from disk here, and will be asked for in
+        place of those before; none: they will not.
+        """
+        ...
+
     def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
         """How many of these pages of a sequence, which were read from disk here, may come into the store."""
         ...
@@ -43,11 +49,13 @@ class Fetch:
 
     def begin(self) -> None:
         """Have them read."""
+        self.keeper.expect(self.reading.keys, [(file.start, file.stop) for file in self.reading.files])
         self.disk.begin(self.reading)
 
     def stop(self) -> None:
         """Nobody wants them any more."""
         self.reading.wanted = False
+        self.keeper.expect((), ())
 
     @property
     def over(self) -> bool:

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 import mlx.core as mx
 
 from runtime.cache.build import build_memory
-from runtime.cache.disk_pages import DiskPages, Stored, insert_pages, path_to
+from runtime.cache.disk_pages import DiskPages, Reading, Stored, insert_pages, path_to
 from runtime.cache.layout import reads_prompt
 from runtime.cache.memory import LayerMemory
 from runtime.cache.page_folder import PrefixFolder
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.prompts import KeptPrompts, of_prompts
 from runtime.cache.protocol import Rotate
+from runtime.cache.restoring import Restoring
 from runtime.cache.sharing import Sharing
 from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
@@ -53,6 +54,8 @@ class Follower:
         self._pages: Sharing[int] | KeptPrompts | None = None
         self._given: list[Hashable] | None = None
         self._keys: dict[int, list[Hashable]] = {}
+        self._restoring: dict[int, Restoring] = {}
+        self._fetching: Reading | None = None
         self._stacks = AdapterStacks(share.adapters.values())
         self._known: dict[Members, RowAdapters] = {}
 
@@ -194,16 +197,25 @@ class Follower:
                 self._keep_prompt(place, keys_from_json(keys))
             case ("begin", user, place, keys, offset):
                 self._begin(user, place, keys_from_json(keys), offset)
+            case ("put_back", user, place, until):
+                restoring = self._restoring[user]
+                restoring.put_back(place, until)
+                self.memory.evaluate()
+                if restoring.over:
+                    del self._restoring[user]
             case ("page", user, place, length, more):
                 keys = self._keys[user]
                 keys += keys_from_json(more)
                 node = self._sharing.page(user, place, keys[:length])
                 if node is not None and self._disk is not None:
                     self._disk.save(keys[:length], path_to(node, length))
-            case ("read", keys, ranges):
-                self._read(keys_from_json(keys), [(start, stop) for start, stop in ranges])
+            case ("fetch", keys, ranges):
+                self._fetch(keys_from_json(keys), [(start, stop) for start, stop in ranges])
+            case ("read", count):
+                self._read(count)
             case ("forget", user):
                 self._sharing.forget(user)
+                self._restoring.pop(user, None)
                 del self._keys[user]
             case ("clear_pages",):
                 self._kept.clear()
@@ -245,21 +257,37 @@ class Follower:
         if page is not None and self._disk is not None:
             self._disk.save(keys, [Stored(0, len(keys), page)])
 
-    def _read(self, keys: list[Hashable], ranges: list[tuple[int, int]]) -> None:
-        """Pages that rank 0 has found: as many as all have. They say so of each: who reads is waited for."""
-        reading = iter(()) if self._disk is None else self._disk.read(keys, ranges)
+    def _fetch(self, keys: list[Hashable], ranges: list[tuple[int, int]]) -> None:
+        """Read pages beside the steps to come, as rank 0 does meanwhile. No ranges: nobody wants them."""
+        if self._fetching is not None:
+            self._fetching.wanted = False
+        self._fetching = None
+        if self._disk is not None and ranges:
+            self._fetching = self._disk.look_up(keys, ranges)
+            self._disk.begin(self._fetching)
+
+    def _read(self, count: int) -> None:
+        """Keep of the pages that were fetched as many as all have. They say so of each: who still reads is
+        waited for.
+        """
+        fetched, self._fetching = self._fetching, None
+        arriving = iter(()) if fetched is None else fetched.arriving()
         pages: list[Stored] = []
-        for _ in ranges:
-            page = next(reading, None)
+        for _ in range(count):
+            page = next(arriving, None)
             if not self._group.least(int(page is not None)):
                 break
             assert page is not None
             pages.append(page)
-        insert_pages(self._kept.store, keys, pages)
+        if fetched is not None:
+            fetched.wanted = False
+            insert_pages(self._kept.store, fetched.keys, pages)
 
     def _begin(self, user: int, place: int, keys: list[Hashable], offset: int) -> None:
         match = self._sharing.store.lookup(keys[: offset + 1])  # rank 0 may begin before what it could
         if match.offset != offset:
             raise ValueError(f"it knows {match.offset:,} tokens of a prompt of which rank 0 knows {offset:,}")
         self._keys[user] = keys
-        self._sharing.begin(user, place, keys, match)
+        restoring = self._sharing.enter(user, place, keys, match)
+        if not restoring.over:
+            self._restoring[user] = restoring

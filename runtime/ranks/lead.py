@@ -84,11 +84,18 @@ class Lead:
         self.done("keep", store.limit_bytes)
         return LeadingPrompts(self, memory, store)
 
-    def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
-        """What every rank can read: one that lacks its part of a page goes without, and so do all."""
-        self.done("read", keys_to_json(keys[: ranges[-1][1]]), [list(one) for one in ranges])
+    def expect(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> None:
+        """The others read their parts of these pages, too, from when they hear of it."""
+        stop = ranges[-1][1] if ranges else 0
+        self.done("fetch", keys_to_json(keys[:stop]), [list(one) for one in ranges])
+
+    def readable(self, count: int) -> int:
+        """How many of the first so many pages that they were to fetch every rank can read: one that lacks its
+        part of a page goes without, and so do all.
+        """
+        self.done("read", count)
         self._tell()
-        found = takewhile(bool, (self.group.least(1) for _ in ranges))
+        found = takewhile(bool, (self.group.least(1) for _ in range(count)))
         return sum(1 for _ in found)
 
     def done(self, *action: Any) -> None:
@@ -157,10 +164,13 @@ class LeadingSharing(Sharing[U]):
         self._count += 1
         self._numbers[user], self._told[user] = self._count, len(keys)
         self._lead.done("begin", self._count, place, keys_to_json(keys), restoring.stop)
-        return restoring
+        return LeadingRestoring(self._lead, self._count, restoring)
+
+    def expect(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> None:
+        self._lead.expect(keys, ranges)
 
     def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
-        return self._lead.readable(keys, ranges)
+        return self._lead.readable(len(ranges))
 
     def page(self, user: U, place: int, keys: Sequence[Hashable]) -> PageNode | None:
         told = self._told[user]
@@ -185,6 +195,18 @@ class LeadingSharing(Sharing[U]):
         self._lead.done("resize_pages", limit_bytes)
 
 
+class LeadingRestoring(Restoring):
+    """What is put back here the others put back before the same step, so that no step waits for all of it."""
+
+    def __init__(self, lead: Lead, user: int, restoring: Restoring) -> None:
+        super().__init__(restoring.memory, restoring.pages, restoring.stop)
+        self._lead, self._user = lead, user
+
+    def put_back(self, row: int, until: int) -> None:
+        super().put_back(row, until)
+        self._lead.done("put_back", self._user, row, until)
+
+
 class LeadingPrompts(KeptPrompts):
     """What is given to a row goes with its step, and what is kept of one with whatever is told next."""
 
@@ -192,8 +214,11 @@ class LeadingPrompts(KeptPrompts):
         super().__init__(memory, store)
         self._lead = lead
 
+    def expect(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> None:
+        self._lead.expect(keys, ranges)
+
     def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
-        return self._lead.readable(keys, ranges)
+        return self._lead.readable(len(ranges))
 
     def give(self, step: Step, keys: Sequence[Hashable], match: Match) -> None:
         super().give(step, keys, match)

@@ -4,8 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
+from runtime.cache.budget import Budget
+from runtime.cache.build import build_memory
+from runtime.cache.disk_pages import Stored
+from runtime.cache.memory import LayerMemory
+from runtime.cache.page_folder import PrefixFolder
+from runtime.cache.pages import Page, page_arrays
+from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
 from runtime.cpu import native
 from runtime.engine.engine import Engine
@@ -13,8 +21,9 @@ from runtime.engine.options import Options
 from runtime.engine.request import Request
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
-from runtime.ranks.lead import Leading
+from runtime.ranks.lead import Lead, Leading
 from runtime.sampling.params import SamplingParams
+from runtime.step import Inputs, Step
 from tests.support import returning
 from tests.support.parity import Reference
 from tests.support.ranks import Standing
@@ -57,6 +66,78 @@ def test_who_leads_and_who_follows_keep_to_their_part_of_a_machine(
     engine.close()
     Follower(Group.alone(), Reference("llama").load(tmp_path)).run()
     assert seen == ["keep_apart", "let_go", "keep_apart", "turn", "let_go"]
+
+
+KEYS = [*range(3, 12)]
+
+
+def _following(folder: PrefixFolder | None = None) -> tuple[Follower, Page]:
+    """Another rank, and a page of the first keys."""
+    share = Reference("llama").made()
+    memory = build_memory(share.described.layout, dtype=share.dtype)
+    _read(share.network, memory)
+    follower = Follower(Group.alone(), share, folder)
+    follower._do(("remember", None))
+    follower._do(("keep", 1 << 20))
+    return follower, memory.snapshot(0, 0)
+
+
+def _read(network: Any, memory: LayerMemory) -> None:
+    step = Step((0,), (8,), inputs=Inputs(mx.array([KEYS[:8]], dtype=mx.int32)))
+    memory.prepare(step)
+    mx.eval(network(step, memory))
+    memory.commit(step, (8,))
+
+
+def test_others_put_a_row_back_layer_by_layer_as_rank_0_does() -> None:
+    """No step waits until all of a long prompt is copied."""
+    follower, page = _following()
+    follower._sharing.store.insert(KEYS[:8], 0, page)
+    follower._do(("begin", 1, 0, KEYS, 8))
+    lengths: list[list[int]] = []
+    count = len(follower.memory)
+    for layers in range(count + 1):
+        if layers:
+            follower._do(("put_back", 1, 0, layers))
+        lengths.append([cache.lengths[0] for cache in follower.memory.caches])
+    assert lengths == [[8] * layers + [0] * (count - layers) for layers in range(count + 1)]
+
+
+def test_others_read_from_disk_beside_their_steps_what_rank_0_reads(tmp_path: Path) -> None:
+    """It is there when it is asked for, and nobody waits for it in the middle of answers."""
+    follower, page = _following(PrefixFolder(tmp_path, "sha256:aa", 1 << 30))
+    disk = follower._disk
+    assert disk is not None
+    mx.eval(page_arrays(page))
+    disk.save(KEYS[:8], [Stored(0, 8, page)])
+    disk._jobs.put(None)
+    disk._writer.join()
+    for wanted in ([], [[0, 8]]):
+        follower._do(("fetch", KEYS[:8], wanted))
+        fetched = follower._fetching
+        assert (fetched is None) == (not wanted)
+        assert fetched is None or [stored.stop for stored in fetched.arriving()] == [8]
+        assert follower._sharing.store.lookup(KEYS).offset == 0
+        follower._do(("read", len(wanted)))
+    assert follower._fetching is None
+    assert follower._sharing.store.lookup(KEYS).offset == 8
+
+
+def test_rank_0_tells_of_each_layer_that_it_has_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[object, ...]] = []
+    monkeypatch.setattr(Lead, "done", lambda _self, *action: told.append(action))
+    lead = Leading(Group.alone())(Reference("llama").made())
+    memory = lead.memory(None, Budget())
+    sharing = lead.sharing(memory, PrefixStore(memory.layout, 1 << 20), spacing=1)
+    _read(lead.model.network, memory)
+    sharing.enter("first", 0, KEYS[:8], sharing.store.lookup(KEYS))
+    sharing.end("first", 0, KEYS[:8])
+    memory.clear(0)
+    restoring = sharing.enter("second", 0, KEYS, sharing.store.lookup(KEYS))
+    restoring.go_on(0)
+    restoring.finish(0)
+    found = [action for action in told if action[0] == "put_back"]
+    assert found == [("put_back", 2, 0, 1), ("put_back", 2, 0, len(memory))]
 
 
 def test_a_prompt_that_is_read_whole_may_take_as_long_as_its_tokens_in_steps(
