@@ -77,7 +77,7 @@ class Crew:
             raise LoadError(
                 f"these machines cannot run a model together: {differs}",
                 hint=None
-                if any(facts["problem"] for facts in self._facts)
+                if any(facts.get("problem") for facts in self._facts)
                 else "Install the same versions on all of them.",
             )
         if group.rank == 0:

@@ -6,7 +6,7 @@ Everybody hears all of it, so that all come to the same verdict without another 
 import json
 import socket
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -82,7 +82,7 @@ def own_facts(group: Group) -> Facts:
 
 def exchanged(group: Group, mine: Mapping[str, Any], within_s: float | None = None) -> list[Facts]:
     """What each rank says, in their order; all call it at the same time. within_s: the longest that any may
-    take until it does; None: the group's limit.
+    take until it does; None: the group's limit. RankLost where one has sent anything else.
     """
     short = {name: value[:_LONGEST] if isinstance(value, str) else value for name, value in mine.items()}
     said = json.dumps(short).encode().ljust(_BYTES)
@@ -91,7 +91,21 @@ def exchanged(group: Group, mine: Mapping[str, Any], within_s: float | None = No
         gathered = group.gather(mx.array(cast("Any", memoryview(said))))
         mx.eval(gathered)
     whole = bytes(memoryview(cast("Any", gathered)))
-    return [json.loads(whole[place : place + _BYTES]) for place in range(0, len(whole), _BYTES)]
+    pieces = [whole[place : place + _BYTES] for place in range(0, len(whole), _BYTES)]
+    return [_heard(group, rank, piece) for rank, piece in enumerate(pieces)]
+
+
+def _heard(group: Group, rank: int, said: bytes) -> Facts:
+    """Whatever is at the address of a rank may have met us as one."""
+    facts: object = None
+    with suppress(ValueError, RecursionError):
+        facts = json.loads(said)
+    if not isinstance(facts, dict):
+        raise group.lose(
+            f"what rank {rank} has sent is not what modelkit {__version__} sends: another program, or "
+            "another version, is at its address"
+        )
+    return cast("Facts", facts)
 
 
 def difference(all_facts: Sequence[Facts], names: Sequence[str]) -> str | None:

@@ -3,6 +3,7 @@
 import atexit
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from modelkit.errors import LoadError
@@ -10,6 +11,7 @@ from modelkit.ranks import crew, facts
 from modelkit.ranks.facts import difference, exchanged, free_bytes, own_facts, unlike
 from runtime.cpu import native
 from runtime.cpu.native import Status
+from runtime.errors import RankLost
 from runtime.ranks.group import Group
 
 HERE: dict[str, Any] = {"host": "amy", "mlx": "0.32", "free_bytes": 100}
@@ -24,6 +26,25 @@ def test_one_alone_hears_itself() -> None:
 def test_long_texts_are_cut_and_facts_stay_small() -> None:
     (heard,) = exchanged(Group.alone(), {"problem": "x" * 10_000})
     assert heard["problem"] == "x" * 1500
+
+
+@pytest.mark.parametrize("said", [b"\xad\x80", b"GET / HTTP/1.1", b"[1, 2]", b"[" * 4096])
+def test_what_no_rank_sends_is_said_to_come_from_another_program(
+    monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    """It may be at the address of a rank, and meet us as one."""
+    group = Group.alone()
+    heard = mx.array([*said.ljust(4096)], dtype=mx.uint8)
+    monkeypatch.setattr(group, "gather", lambda mine: mx.concatenate([mine, heard]))
+    with pytest.raises(RankLost, match=r"what rank 1 has sent is not .* another program, or another version"):
+        exchanged(group, HERE)
+
+
+def test_a_rank_of_another_version_may_say_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "exchanged", lambda _group, mine: [mine, {"host": "bob", "modelkit": "0.0"}])
+    with pytest.raises(LoadError, match=r"has modelkit 0\.0") as refused:
+        crew.Crew(Group.alone())
+    assert "same versions" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(
