@@ -9,6 +9,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +54,21 @@ RULES: tuple[tuple[str, float, float | None], ...] = (
 )
 
 
+@lru_cache(maxsize=4096)
 def random_tensor(name: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """float32 values for one tensor of a checkpoint; int64 for a table of experts."""
+    """float32 values for one tensor of a checkpoint; int64 for a table of experts. Not to be written into:
+    many models have a tensor of the same name and shape, and the next one is given the same array.
+    """
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     if name.endswith("tid2eid"):  # of each id, some of eight experts
-        return np.ascontiguousarray(rng.standard_normal((shape[0], 8)).argsort(axis=1)[:, : shape[1]])
-    noise = rng.standard_normal(shape)
-    centre, spread = next((row[1:] for row in RULES if re.search(row[0], name)), (0.0, None))
-    if spread is None:
-        spread = 1.5 / np.sqrt(shape[-1] if len(shape) > 1 else 1.0)
-    return np.asarray(centre + spread * noise, dtype=np.float32)
+        found = np.ascontiguousarray(rng.standard_normal((shape[0], 8)).argsort(axis=1)[:, : shape[1]])
+    else:
+        centre, spread = next((row[1:] for row in RULES if re.search(row[0], name)), (0.0, None))
+        if spread is None:
+            spread = 1.5 / np.sqrt(shape[-1] if len(shape) > 1 else 1.0)
+        found = np.asarray(centre + spread * rng.standard_normal(shape), dtype=np.float32)
+    found.flags.writeable = False
+    return found
 
 
 def random_state(shapes: Mapping[str, tuple[int, ...]], seed: int = 0) -> dict[str, np.ndarray]:

@@ -158,6 +158,7 @@ def test_experts_without_matrices_have_rows_in_transformers(tmp_path: Path) -> N
     stack = "model.layers.0.mlp.experts"
     for matrix in (f"{stack}.gate_up_proj", f"{stack}.down_proj"):
         left, right = pair_for(matrix, record["tensors"][matrix], 3, input_first=False)
+        left, right = left.copy(), right.copy()
         left[5:], right[5:] = 0, 0
         brought |= peft_tensors(matrix, left, right)
     write_peft(tmp_path / "lora", brought, target_parameters=[f"{stack}.gate_up_proj", f"{stack}.down_proj"])
