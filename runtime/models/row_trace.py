@@ -14,6 +14,7 @@ Dimensions: E experts, R rows (outputs; ids of a table), C columns.
 import math
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -65,10 +66,22 @@ _PACKED = (".scales", ".biases", ".order")
 """Endings of what lies beside codes."""
 
 
-def parameters(described: Described) -> dict[str, Shape]:
+_known: tuple[tuple[Described, Mapping[str, Shape]], ...] = ()
+"""The models that were asked about last, and what `parameters` said: every adapter of a model, and every
+stack of its experts, asks anew, and making a network takes longer than all that is asked of it.
+"""
+
+
+def parameters(described: Described) -> Mapping[str, Shape]:
     """name -> shape of all that the network holds, unpacked. Nothing is allocated."""
+    global _known
+    for model, shapes in _known:
+        if model == described:
+            return shapes
     flat: Any = tree_flatten(described.network().parameters())
-    return {name: tuple(array.shape) for name, array in flat}
+    found = MappingProxyType({name: tuple(array.shape) for name, array in flat})
+    _known = ((described, found), *_known[:3])
+    return found
 
 
 def trace(

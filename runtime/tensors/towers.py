@@ -18,11 +18,14 @@ _WRAPPERS = (
     ("text_model.model.", "model."),  # Emu3's
     ("text_model.lm_head.", "lm_head."),
 )
+_WRAPPED = tuple(wrapped for wrapped, _ in _WRAPPERS)
 
 
 def text_name(name: str) -> str:
     """What a tensor of a wrapper is called in the text model by itself."""
     name = name.removeprefix(THINKER)
+    if not name.startswith(_WRAPPED):  # most, and a load asks of every tensor several times
+        return name
     for wrapped, plain in _WRAPPERS:
         if name.startswith(wrapped):
             return plain + name.removeprefix(wrapped)
