@@ -15,6 +15,10 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+# Made once: `list | dict` is another object each time, and a load of a small model looks thousands of times.
+_HOLDERS = (list, dict)
+_ITEMS = (mx.array, dict, list, tuple)  # a module is a dict
+
 
 class Module(nn.Module):
     """As `mlx.nn.Module` in every other way."""
@@ -28,7 +32,7 @@ class Module(nn.Module):
         vars(self).pop(name, None)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, mx.array | dict | list | tuple):  # a module is a dict
+        if isinstance(value, _ITEMS):
             self[name] = value
         else:
             self.pop(name, None)
@@ -60,6 +64,6 @@ def _add_modules(before: str, items: Iterable[tuple[Any, Any]], found: list[tupl
     for name, value in items:
         if isinstance(value, nn.Module):
             found.append((f"{before}{name}", value))
-        elif isinstance(value, list | dict):
+        elif isinstance(value, _HOLDERS):
             inner = enumerate(value) if isinstance(value, list) else value.items()
             _add_modules(f"{before}{name}.", inner, found)
