@@ -34,7 +34,7 @@ HEAD = """# Export
 
 | command | what it writes |
 |---|---|
-| `modelkit export NAME DIR` | a folder that `mlx_lm.load(DIR)`, transformers and other programs read |
+| `modelkit export NAME DIR` | a folder that `mlx_lm.load(DIR)` and other programs read, [transformers](#transformers) too |
 | `modelkit export NAME DIR --form mlx-lm` | the same model in [the form of mlx-lm's classes](#mlx-lms-form) |
 | `modelkit export NAME FILE.gguf` | [one file for llama.cpp](#gguf-files) and programs based on it |
 | `modelkit export NAME DIR --adapter LAW` | one adapter ([adapters](import.md#in-a-package-and-out-of-it)) |
@@ -66,6 +66,18 @@ decoded a few rows at a time.
   `f32`.
 
 If mlx-lm refuses a model or is known to compute it otherwise, `export` prints a note that says why.
+
+### transformers
+
+A package of floats (no `--quantize`, or `bf16`, `f16`, `f32`) made from a checkpoint that transformers reads
+has the tensors' names and the config of that checkpoint, so transformers 5.24 computes the same from the
+folder: the logits of all 292 reference models that have a class there agree with those of the checkpoint.
+
+A package made from a GGUF file has the names of mlx-lm's classes instead. transformers finds all tensors of
+most dense families there (Llama, Qwen 2 and 3, Gemma, OLMo, Granite, ...: 67 reference models agree), but
+not experts (stacks in `switch_mlp` or `experts`), the split matrices of latent attention (`embed_q`,
+`unembed_out`), GPT-2, or the recurrent layers of Qwen 3.5: it starts those at random and says so in
+a warning alone. Make such a package from the checkpoint. MLX's packed weights transformers does not read.
 
 ## mlx-lm's form
 
