@@ -21,7 +21,7 @@ import mlx.core as mx
 from runtime.cache.attention import KVCache
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.snapshot import Reach
-from runtime.cache.visible import see
+from runtime.cache.visibility import see
 from runtime.step import Step
 
 HEADS, SIZE, TOKENS, LAYERS = 8, 128, 64, 16

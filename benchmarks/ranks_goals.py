@@ -76,10 +76,10 @@ def counting(group: Any) -> Callable[[], dict[str, int]]:
     """Counts, from now on, sums that this rank takes part in, and what it sends but for them; what it returns
     says how many. To be called before the model is loaded.
     """
-    from runtime.ranks.seat import Seat
+    from runtime.ranks.stage_rank import StageRank
 
     calls = {"sums": 0, "sends": 0}
-    send, add_up, inside = group.send, Seat.sum, False
+    send, add_up, inside = group.send, StageRank.sum, False
 
     def sent(*given: Any) -> Any:
         calls["sends"] += not inside
@@ -94,7 +94,7 @@ def counting(group: Any) -> Callable[[], dict[str, int]]:
         finally:
             inside = False
 
-    group.send, Seat.sum = sent, added
+    group.send, StageRank.sum = sent, added
     # Nodes of ours count by themselves: many sums are a part of another one.
     return lambda: calls if group.ring is None else calls | {"sums": group.ring.summed}
 
@@ -112,7 +112,7 @@ def led(group: Any, model: Any, prompt: int, tokens: int, threads: int) -> Rank:
         Follower(group, model).run()
         return {"engine_ms": 0.0, "engine_thread_ms": 0.0}
     options = Options(context_length=prompt + LONG + 1, threads=threads)
-    engine = Engine(lambda: model, options, crew=None if group.size == 1 else Leading(group))
+    engine = Engine(lambda: model, options, leading=None if group.size == 1 else Leading(group))
     try:
         answers = [
             (_answer(engine, prompt, CHUNK), _answer(engine, prompt, LONG))

@@ -27,7 +27,7 @@ def crowd(group: Any, model: Any, threads: int) -> Rates:
         Follower(group, model).run()
         return {}
     options = Options(PROMPT + TOKENS, budget_tokens=CHUNK, max_rows=ROWS, threads=threads)
-    engine = Engine(lambda: model, options, crew=None if group.size == 1 else Leading(group))
+    engine = Engine(lambda: model, options, leading=None if group.size == 1 else Leading(group))
     try:
         return _rates(engine)
     finally:

@@ -141,7 +141,7 @@ def __getattr__(name: str) -> "Any":
         return import_module("modelkit.errors")
     if name not in _HOMES:
         raise AttributeError(f"module 'modelkit' has no attribute {name!r}")
-    from modelkit.collecting import uncollected
+    from modelkit.gc_pause import uncollected
 
     _check_runtime()
     module, _, other = _HOMES[name].partition(":")

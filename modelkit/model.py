@@ -18,11 +18,11 @@ from modelkit.chat.message import Message, read_messages
 from modelkit.chat.rendering import Frame
 from modelkit.chat.styles.thinking import Thinking
 from modelkit.errors import RequestError
-from modelkit.loaded import finalizing
+from modelkit.loaded import finalizer
 from modelkit.loaded.embedding import EmbeddingOptions, Embeddings, read_texts
-from modelkit.loaded.monitored import Monitored
+from modelkit.loaded.monitoring import Monitored
 from modelkit.loaded.running import Running
-from modelkit.loaded.starting import start
+from modelkit.loaded.startup import start
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
@@ -100,7 +100,7 @@ class Model(Monitored):
         self.start_id, self.adapters, self.writes = running.start_id, running.adapters, running.writes
         self._running = running
         self._closing = threading.Lock()
-        self._watched = finalizing.watch(self, running)
+        self._watched = finalizer.watch(self, running)
 
     def __enter__(self) -> "Model":
         return self

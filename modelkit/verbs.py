@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from modelkit import arguments
 from modelkit.address import is_address
 from modelkit.arguments import optional
-from modelkit.collecting import uncollected
 from modelkit.faults import Callbacks, translated
 from modelkit.fetch.access import Access, NoListener
+from modelkit.gc_pause import uncollected
 from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.modelfile import Modelfile, Parameters, read_recipe
@@ -226,13 +226,13 @@ def _gather(ranks: int | None, opened: "Opened", settings: Settings) -> None:
     """Start the other ranks, for as long as this process lives, if the model can be cut for them."""
     if ranks is None or arguments.whole(ranks, "ranks", 1, _MOST_RANKS) == 1:
         return
+    from modelkit.ranks.current import current_group
     from modelkit.ranks.hosts import hosts_here
-    from modelkit.ranks.meeting import gather
-    from modelkit.ranks.present import present
+    from modelkit.ranks.rendezvous import gather
     from modelkit.showing.planning import plan_for
     from runtime.device import device
 
-    if present() is None:
+    if current_group() is None:
         plan_for(opened, hosts_here(ranks), shards=settings.shards, on=device())
     gather(ranks, settings.home)
 

@@ -14,7 +14,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from runtime.blocks.stored import KeptBlocks
-from runtime.cpu.native.mapped import dense
+from runtime.cpu.native.mapped_weights import dense
 from runtime.errors import WeightMismatch
 from runtime.records import dataclass
 from runtime.weights import Packing, replace_module, unpacked

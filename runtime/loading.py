@@ -12,7 +12,7 @@ import mlx.nn as nn
 
 from runtime.blocks.stored import stored_types
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.native.mapped import Mapped, mapped
+from runtime.cpu.native.mapped_weights import Mapped, mapped
 from runtime.cpu.native.products import BLOCKS
 from runtime.device import Device
 from runtime.errors import TooLarge
@@ -150,7 +150,7 @@ def begin_load(
     cut: Cut | None = None,
 ) -> Loading:
     """What `load_model` does before it reads a number. fixed: the files will never change, so they may be
-    mapped (`runtime.cpu.native.mapped`). cut: selects the part that is held here; None: all.
+    mapped (`runtime.cpu.native.mapped_weights`). cut: selects the part that is held here; None: all.
 
     Raises WeightMismatch, UnsupportedModel.
     """

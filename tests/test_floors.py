@@ -35,7 +35,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "runtime.cache.codec",
             "runtime.cache.lanes",
             "runtime.cache.protocol",
-            "runtime.ranks.bounded",
+            "runtime.ranks.timeouts",
             "runtime.ranks.group",
             "runtime.ranks.lane",
             "runtime.ranks.links",
@@ -73,7 +73,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         (
             "modelkit.errors",
             "modelkit.settings",
-            "modelkit.collecting",
+            "modelkit.gc_pause",
             "modelkit.temporary",
             "modelkit.units",
             "modelkit.durations",
@@ -87,7 +87,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.python_faults",
             "modelkit.words",
             "modelkit.address",
-            "modelkit.portable",
+            "modelkit.file_names",
             "modelkit.regexes",
         ),
     ),
@@ -322,9 +322,9 @@ ABOUT_FAMILIES = {
     "runtime.config.spellings",  # other names of config fields, needed before a family is found
     "modelkit.pack.planning.renamings",  # what tools from before transformers 5 call config fields
     "modelkit.pack.mlx_lm.limits",  # what mlx-lm computes otherwise
-    "modelkit.pack.mlx_lm.mends",  # and what is written for it then
+    "modelkit.pack.mlx_lm.fixes",  # and what is written for it then
     "modelkit.pack.mlx_lm.names",
-    "modelkit.pack.mlx_lm.added",
+    "modelkit.pack.mlx_lm.additions",
     "modelkit.pack.gguf.llama_cpp_limits",  # and llama.cpp
     "modelkit.source.bitnet",  # a way to store weights has its family's name
     "modelkit.source.foreign",

@@ -1,7 +1,7 @@
 """Answers as they come.
 
-The engine gives ids, `Parting` makes thinking, text and calls of tools of them, and a stream hands it out: to
-a thread that waits, or to an event loop that does not.
+The engine gives ids, `AnswerParser` makes thinking, text and calls of tools of them, and a stream hands it
+out: to a thread that waits, or to an event loop that does not.
 """
 
 import threading
@@ -17,10 +17,10 @@ from modelkit.answers.generation import Beginning, Finish, Generation, answered
 from modelkit.bound import Bound
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.faults import as_modelkit_error
+from modelkit.output.answer_parser import AnswerParser, Out
 from modelkit.output.collected import Collected
 from modelkit.output.events import Event
 from modelkit.output.joining import joined
-from modelkit.output.parting import Out, Parting
 from modelkit.output.pieces import Piece, Pieces
 from modelkit.output.splitter import Plain, Splitter
 from runtime.engine.request import Delta, PromptProgress
@@ -55,7 +55,7 @@ class GenerationStream(Bound):
         """holder: the model, held for as long as the answer is read: one that nobody holds is closed."""
         self.begun = begun
         self._stream = stream
-        self._parting = Parting(pieces, splitter or Plain(), begun.stops)
+        self._parser = AnswerParser(pieces, splitter or Plain(), begun.stops)
         self._ready: deque[Out] = deque()
         self._given = Collected()
         self._over = self._left = self._finished = False
@@ -111,7 +111,7 @@ class GenerationStream(Bound):
 
     async def _following(self, take: Callable[[], list[T]]) -> AsyncGenerator[list[T]]:
         """What there is to take after each step of the engine."""
-        from modelkit.answers.waking import listening  # with asyncio, whose loop the caller has
+        from modelkit.answers.waker import listening  # with asyncio, whose loop the caller has
 
         try:
             with listening(self.source) as news:
@@ -159,8 +159,8 @@ class GenerationStream(Bound):
         with self._reading:
             self._read_as("text")
             deltas = self._read(self._stream.take)
-            events = self._parting.take_joined(deltas) if deltas and not self._over else []
-            if self._parting.stop is not None and not self._over:
+            events = self._parser.take_joined(deltas) if deltas and not self._over else []
+            if self._parser.stop is not None and not self._over:
                 self._over, self._holder = True, None
                 self._stream.cancel()
             if self._stream.ended and not self._over:
@@ -205,7 +205,7 @@ class GenerationStream(Bound):
 
     def __repr__(self) -> str:
         over = self._over or self._stream.cancelled
-        return f"<GenerationStream {'ended' if over else 'open'}, {len(self._parting.ids):,} tokens>"
+        return f"<GenerationStream {'ended' if over else 'open'}, {len(self._parser.ids):,} tokens>"
 
     def note(self, text: str) -> None:
         """Add a note on what of the request was not done; before anything is read."""
@@ -255,9 +255,9 @@ class GenerationStream(Bound):
         with self._reading:
             if self._fault is not None:
                 raise self._fault
-            finish, parting = self._stream.close(), self._parting
-            told = tuple(parting.ids), tuple(parting.logprobs)
-            return answered(self.begun, self._given, finish, parting.stop, *told)
+            finish, parser = self._stream.close(), self._parser
+            told = tuple(parser.ids), tuple(parser.logprobs)
+            return answered(self.begun, self._given, finish, parser.stop, *told)
 
     def whole(self) -> Generation:
         """Wait for the end."""
@@ -286,7 +286,7 @@ class GenerationStream(Bound):
         """Raises RequestError where it was read in the other way, and more comes. None: it is not given."""
         if way is None or (self._over and not self._ready):
             return
-        if self._way not in (way, None) and self._parting.holds:
+        if self._way not in (way, None) and self._parser.holds:
             raise RequestError(
                 f"the answer was read as {self._way} so far; as {way}, characters would be missing, or twice",
                 hint="Go on with pieces() or take()." if way == "text" else "Go on with a loop or events().",
@@ -318,8 +318,8 @@ class GenerationStream(Bound):
 
     def _take(self, delta: Delta) -> bool:
         """Its pieces are ready; True where a stop string ends the answer there."""
-        self._ready.extend(self._parting.take(delta))
-        if self._parting.stop is not None:
+        self._ready.extend(self._parser.take(delta))
+        if self._parser.stop is not None:
             self._over, self._holder = True, None
         return self._over
 
@@ -328,7 +328,7 @@ class GenerationStream(Bound):
         self._over, self._holder = True, None
         if not self._stream.cancelled:
             cut = self._stream.finish is not None and self._stream.finish.reason == "length"
-            self._ready.extend(self._parting.finish(cut=cut))
+            self._ready.extend(self._parser.finish(cut=cut))
 
 
 class Events:

@@ -10,7 +10,7 @@ all marks arrive in the prompt.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from modelkit.chat.patience import Patience
+from modelkit.chat.time_limit import TimeLimit
 from modelkit.errors import TemplateError
 from runtime.records import dataclass
 
@@ -105,11 +105,11 @@ def _of_type(said: str | list[str], **more: str) -> dict[str, Any]:
 
 class _Probe:
     def __init__(self, render: Render) -> None:
-        self._render, self._patience = render, Patience()
+        self._render, self._time_limit = render, TimeLimit()
 
     def has(self, messages: Sequence[Mapping[str, Any]], *marks: str, tools: bool = False) -> bool:
         """Do the marks arrive, and nothing as Python would print it or as JSON within JSON?"""
-        if self._patience.over:
+        if self._time_limit.over:
             return False
         try:
             text = self._render(messages, [_TOOL] if tools else None)
@@ -121,7 +121,7 @@ class _Probe:
 
     def takes(self, tool: Mapping[str, Any]) -> bool:
         """True also where it takes no tools at all."""
-        if self._patience.over:
+        if self._time_limit.over:
             return True
         try:
             self._render([_USER], [_TOOL])

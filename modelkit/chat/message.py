@@ -12,7 +12,7 @@ from typing import Any
 
 from modelkit import arguments as at_door
 from modelkit.arguments import elements, refused, shown
-from modelkit.chat.plain import plain
+from modelkit.chat.plain_data import plain
 from modelkit.errors import RequestError
 from modelkit.python_faults import fault
 from runtime.records import dataclass

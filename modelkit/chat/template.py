@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any
 
 from modelkit.arguments import elements, mapping, shown
-from modelkit.chat.adapted import adapted
+from modelkit.chat.adaptation import adapted
 from modelkit.chat.habits import Habits, find_habits
 from modelkit.chat.message import Message, ToolCall
 from modelkit.chat.parts import in_parts, reads_parts
-from modelkit.chat.plain import plain
+from modelkit.chat.plain_data import plain
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import fingerprinted
 from modelkit.chat.styles.writing import write_calls

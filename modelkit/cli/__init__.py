@@ -7,7 +7,7 @@
     completing              completion by the shell
     home, served            the store and the running server, as commands open them
     answer                  why an answer ended and what it cost
-    leaving                 how an interrupted command ends
+    early_exit              how an interrupted command ends
     options                 options that several commands have
     terminal                what a person sees, and how typed lines are read
     repl                    the conversation of `run`

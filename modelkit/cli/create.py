@@ -22,7 +22,7 @@ from runtime.quant import FORMATS, MAIN, NAMES, OTHER_GROUPS, find_format
 if TYPE_CHECKING:
     from modelkit.modelfile import Recipe
     from modelkit.pack.build import Created
-    from modelkit.pack.planning.planned import Plan
+    from modelkit.pack.planning.plan_types import Plan
     from modelkit.pack.prepare import Preparation
     from modelkit.store import Name
 

@@ -132,7 +132,7 @@ def _export_folder(store: Store, name: str, folder: Path, *, mlx_lm: bool, copy:
     with store.hold(name) as package:
         planned = plan_folder(package, "mlx-lm" if mlx_lm else None)
         notes = package_notes(package, planned.limits)
-        if not mlx_lm and mends(package):
+        if not mlx_lm and is_written_nearer(package):
             notes.append(
                 "with --form mlx-lm it is written so that mlx-lm computes it as it is, or nearer to it"
             )
@@ -238,7 +238,7 @@ def package_notes(package: Package, rows: Collection[Limit] | None = None) -> li
     return [*sentences(_json(package, CONFIG), said), *_adapter_notes(package)]
 
 
-def mends(package: Package) -> bool:
+def is_written_nearer(package: Package) -> bool:
     """Does mlx-lm's form take back a sentence that is said of the package?"""
     from modelkit.pack.mlx_folder.plan import plan_folder
 

@@ -21,7 +21,7 @@ def examine(ctx: click.Context, *, as_json: bool) -> None:
         raise click.UsageError(f"--hosts is about several machines; {_HOW}")
     follows(ctx, None)
     from modelkit.ranks.facts import unlike
-    from modelkit.ranks.meeting import join
+    from modelkit.ranks.rendezvous import join
 
     found = join().examine(Settings.from_environment().home)
     if as_json:

@@ -214,7 +214,7 @@ def _say_notes(model: "ModelLike", wanted: RunOptions, said: list[str]) -> None:
 
 def _answer(model: "ModelLike", wanted: RunOptions, text: str) -> bool:
     """One answer; False for one that --format and the like shaped and that is not whole."""
-    from modelkit.cli.terminal.speaking import say
+    from modelkit.cli.terminal.speaker import say
     from modelkit.requests.attached import read_texts
 
     options: dict[str, Any] = dict(wanted.form)

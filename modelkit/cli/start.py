@@ -4,7 +4,7 @@ time. All else that must hold is settled by `entry`.
 
 import _signal  # pyright: ignore[reportMissingImports] -- signal itself imports what takes milliseconds
 
-from modelkit.cli.leaving import leave
+from modelkit.cli.early_exit import leave
 
 
 def main() -> None:

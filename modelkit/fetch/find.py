@@ -44,7 +44,7 @@ def find_local(text: str) -> Local | None:
     if owned is None or ".." in text:
         return None
     from modelkit.fetch.hub.obtain import find_cached
-    from modelkit.fetch.plain import find_in_llama_cpp, find_in_lm_studio
+    from modelkit.fetch.plain_files import find_in_llama_cpp, find_in_lm_studio
 
     address, hub = HubAddress(text), HubSettings.from_environment()
     return (

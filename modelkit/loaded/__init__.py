@@ -1,9 +1,9 @@
 """What a loaded model consists of, from its start to its end.
 
-starting      an opened model -> one that runs
+startup       an opened model -> one that runs
 running       engine, tokenizer, prompts and grammars as one, used and closed together
 embedding     vectors of texts
 long_work     embedding and scoring, which take long and can be cancelled
-monitored     what a loaded model holds and does, for whoever monitors it
-finalizing    models that nobody closed
+monitoring    what a loaded model holds and does, for whoever monitors it
+finalizer     models that nobody closed
 """

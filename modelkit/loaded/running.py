@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from modelkit.answers.generation import Beginning
 from modelkit.answers.room import Room, room_for
 from modelkit.answers.streams import GenerationStream
-from modelkit.chat.fitting import Fit
 from modelkit.chat.styles.thinking import no_thinking
+from modelkit.chat.truncation import PromptBudget
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
 from modelkit.grammars.answers.shape import shape_of
@@ -166,11 +166,15 @@ class Running:
         if tokens > 0 and not self.prompter.thinking.can:
             raise no_thinking(f"think_tokens cannot be {tokens}")
 
-    def fit(self, wanted: Resolved, context: int | None = None, *, truncate: bool = True) -> Fit | None:
+    def fit(
+        self, wanted: Resolved, context: int | None = None, *, truncate: bool = True
+    ) -> PromptBudget | None:
         """What a conversation has to fit; None where nothing may be left out of it. context: as in
         RequestOptions.
         """
-        return Fit.of(self.context(context), wanted.num_predict, wanted.num_keep) if truncate else None
+        return (
+            PromptBudget.of(self.context(context), wanted.num_predict, wanted.num_keep) if truncate else None
+        )
 
     def _grammar(
         self, turn: Turn | None, asked: RequestOptions, calling: ToolChoice

@@ -1,9 +1,9 @@
 """From a name or a path to a running engine.
 
-read       opens it and checks it, loads nothing
-decided    folders, files and packages of other tools, which no `create` has made
-opened     what was opened, as a value
-start      settles limits from headers, loads weights and starts the engine
+read        opens it and checks it, loads nothing
+unpackaged  folders, files and packages of other tools, which no `create` has made
+opened      what was opened, as a value
+start       settles limits from headers, loads weights and starts the engine
 """
 
 from modelkit.opening.opened import Opened

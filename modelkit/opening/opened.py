@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modelkit.pack.adapters.carried import Carried, carried_notes
+from modelkit.pack.adapters.package_adapters import Carried, carried_notes
 from modelkit.pack.checks import check_requires
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
+from modelkit.pack.model_setup import ModelSetup, read_setup
 from modelkit.pack.pooling import context_tokens
-from modelkit.pack.ready import Ready, set_embedding_types
 from modelkit.source.inventory import Inventory
 from modelkit.source.tree import Files, is_own
 from modelkit.tokenizer import Tokenizer
@@ -31,7 +31,7 @@ class Opened:
     """With the tensors that will be loaded."""
     draft: Inventory | None
     metadata: Metadata
-    ready: Ready
+    ready: ModelSetup
     context_length: int
     """The most tokens that the model can follow; of one that makes embeddings only, those of a text."""
     notes: tuple[str, ...]
@@ -82,9 +82,9 @@ def opened(
     tokenizer: Tokenizer,
     adapters: tuple[Carried, ...],
 ) -> Opened:
-    """With all that an answer needs besides the weights. Raises what `set_embedding_types` raises."""
+    """With all that an answer needs besides the weights. Raises what `read_setup` raises."""
     described = describe(inventory.config)
-    ready = set_embedding_types(inventory, described, tokenizer, metadata.parameters)
+    ready = read_setup(inventory, described, tokenizer, metadata.parameters)
     notes = (*ready.notes, *carried_notes(adapters, label))
     context = context_tokens(described, ready.pooling)
     return Opened(label, inventory, draft, metadata, ready, context, notes, adapters=adapters)

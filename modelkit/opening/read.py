@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from modelkit.address import looks_like_path
 from modelkit.errors import InvalidName, LoadError, ModelkitError, ModelNotFound, PlanError
 from modelkit.opening.opened import Opened, opened, recipe_of, target_files
-from modelkit.pack.adapters.carried import inherited_adapters
+from modelkit.pack.adapters.package_adapters import inherited_adapters
 from modelkit.pack.adapters.stored import read_stored
 from modelkit.pack.checks import check_settled
+from modelkit.pack.file_errors import worded
 from modelkit.pack.metadata import DRAFT_FOLDER
-from modelkit.pack.worded import worded
 from modelkit.prefixes import model_digest
 from modelkit.settings import Settings
 from modelkit.source.inventory import read_inventory
@@ -48,7 +48,7 @@ def open_model(
     """
     text = os.fspath(name)
     if not isinstance(name, str) or looks_like_path(text):
-        from modelkit.opening.decided import open_path  # with all that plans a package
+        from modelkit.opening.unpackaged import open_path  # with all that plans a package
 
         with _refusing():
             found = open_path(Path(text), text, adapters)
@@ -74,7 +74,7 @@ def _elsewhere(text: str, adapters: Sequence[Path], error: ModelkitError) -> Ope
         raise ModelNotFound(error.message, hint=f"For the directory of that name, write ./{text}") from error
     here = find_local(text)
     if here is not None:
-        from modelkit.opening.decided import open_local
+        from modelkit.opening.unpackaged import open_local
 
         with _refusing():
             return open_local(here, text, adapters)
@@ -130,7 +130,7 @@ def _open(files: Files, label: str, more: Sequence[Path], digest: str) -> Opened
     """
     metadata = recipe_of(files, label)
     if metadata.provenance is None:  # made by another program
-        from modelkit.opening.decided import open_files
+        from modelkit.opening.unpackaged import open_files
 
         return open_files(files, label, more, digest)
     target = read_inventory(target_files(files), label)
@@ -138,7 +138,7 @@ def _open(files: Files, label: str, more: Sequence[Path], digest: str) -> Opened
     draft = read_inventory(inside, f"{label}/{DRAFT_FOLDER}") if inside else None
     tokenizer = check_settled(target, draft)
     if more:
-        from modelkit.opening.decided import adapters_with
+        from modelkit.opening.unpackaged import adapters_with
 
         adapters = adapters_with(files, label, more, metadata)
     else:

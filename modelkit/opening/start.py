@@ -17,9 +17,9 @@ from modelkit.learned import Learning, setting_of
 from modelkit.memory import Memory, demand_of, forecast, shortage
 from modelkit.modelfile import Resolved
 from modelkit.opening.opened import Opened
-from modelkit.pack.ready import context_of, kept_format
+from modelkit.pack.model_setup import context_of, kept_format
 from modelkit.prefixes import Keeping, keeping
-from modelkit.ranks.present import present
+from modelkit.ranks.current import current_group
 from modelkit.requests import attached
 from modelkit.settings import Settings
 from modelkit.source.inventory import Inventory
@@ -40,10 +40,10 @@ from runtime.speculate.pair import drafters_for
 
 if TYPE_CHECKING:
     from modelkit.pack.part import Part
-    from modelkit.ranks.agreeing import Read
-    from modelkit.ranks.crew import Crew
+    from modelkit.ranks.agreement import Read
     from modelkit.ranks.progress import OnBytes
-    from modelkit.ranks.slicing import SlicedWeights
+    from modelkit.ranks.rank_group import RankGroup
+    from modelkit.ranks.slices import SlicedWeights
     from runtime.ranks.load import Assignment
 
 _SMALLER = "Create it with --quantize q4 (or fewer bits), or take a smaller model."
@@ -105,13 +105,13 @@ class _Weights:
         """Is the model's own head read?"""
         return self.guesses and self.opened.draft is None
 
-    def share_by(self, crew: "Crew", options: Options, settings: Settings) -> None:
+    def share_by(self, rank_group: "RankGroup", options: Options, settings: Settings) -> None:
         """Let the target be loaded by all of its ranks."""
         from modelkit.ranks.job import job_of
 
         head = self.with_head
         job = job_of(self.opened, options, settings.shards, with_head=head, copied=self.copied)
-        self.share = partial(crew.share, self.opened, job, settings.home)
+        self.share = partial(rank_group.share, self.opened, job, settings.home)
 
     def demands(self, *, alone: bool) -> tuple[Demand, Demand | None]:
         """What target and draft will take. alone: are there no other ranks?"""
@@ -184,17 +184,17 @@ def start_engine(
     ops.use(settings.operations)  # first: how weights are held depends on it
     device.keep_compiled(settings.home / "compiled")
     guesses = wanted.draft_num_predict != 0 and describe(opened.inventory.config).writes
-    crew = present()
-    copied = _copied(opened, settings, crew, guesses=guesses)
+    rank_group = current_group()
+    copied = _copied(opened, settings, rank_group, guesses=guesses)
     weights = _Weights(opened, guesses, on_weights or (lambda _: None), copied)
     thread = MlxThread()
     try:
         with _loading(opened):
-            demands = thread.call(lambda: weights.demands(alone=crew is None))
-        limits = _limits(opened, wanted, settings, crew, demands, guesses=guesses)
+            demands = thread.call(lambda: weights.demands(alone=rank_group is None))
+        limits = _limits(opened, wanted, settings, rank_group, demands, guesses=guesses)
         if on_memory is not None:
             on_memory(limits.memory, limits.shortage)
-        return _started(weights, limits, wanted, settings, crew, thread)
+        return _started(weights, limits, wanted, settings, rank_group, thread)
     except BaseException:
         thread.close()
         raise
@@ -205,20 +205,23 @@ def _started(
     limits: _Limits,
     wanted: Resolved,
     settings: Settings,
-    crew: "Crew | None",
+    rank_group: "RankGroup | None",
     thread: MlxThread,
 ) -> Started:
     """Load and start. thread: the engine's from here on."""
     opened, learning = weights.opened, None
-    if weights.guesses and opened.package is not None and crew is None:
+    if weights.guesses and opened.package is not None and rank_group is None:
         # What drafts cost on ranks is another matter.
         learning = Learning(settings.home, opened.package, setting_of(wanted.num_thread, limits.kv_format))
     learned = learning.recall() if learning else None
     options, lead = _options(wanted, limits, settings.max_waiting), None
-    if crew is not None:
-        weights.share_by(crew, options, settings)
+    if rank_group is not None:
+        weights.share_by(rank_group, options, settings)
         # Layer memory is that of all ranks, and what is free that of this machine.
-        options, lead = replace(options, ranks_here=crew.ranks_here, spare_bytes=None), crew.lead()
+        options, lead = (
+            replace(options, ranks_here=rank_group.ranks_here, spare_bytes=None),
+            rank_group.lead(),
+        )
     adapters = attached.sources(opened.adapters, describe(opened.inventory.config))
     with _loading(opened):
         engine = Engine(weights.target, options, weights.drafters, learned, adapters, lead, thread)
@@ -229,11 +232,13 @@ def _started(
     return Started(engine, limits.context, held, notes, limits.kv_format, learning)
 
 
-def _copied(opened: Opened, settings: Settings, crew: "Crew | None", *, guesses: bool) -> frozenset[int]:
+def _copied(
+    opened: Opened, settings: Settings, rank_group: "RankGroup | None", *, guesses: bool
+) -> frozenset[int]:
     """Layers of other ranks that rank 0 reads, too. Raises LoadError for what these ranks cannot do, or one
     alone.
     """
-    if crew is not None:
+    if rank_group is not None:
         from modelkit.ranks.job import copied_layers
 
         return copied_layers(opened, drafts=guesses, shards=settings.shards)
@@ -292,7 +297,7 @@ def _limits(
     opened: Opened,
     wanted: Resolved,
     settings: Settings,
-    crew: "Crew | None",
+    rank_group: "RankGroup | None",
     demands: tuple[Demand, Demand | None],
     *,
     guesses: bool,
@@ -300,7 +305,7 @@ def _limits(
     context, notes = context_of(opened.context_length, wanted.num_ctx)
     described = describe(opened.inventory.config)
     kv_format, more = kept_format(opened.label, described.layout, wanted.kv_format)
-    free = device.device().available_bytes if crew is None else crew.free_bytes
+    free = device.device().available_bytes if rank_group is None else rank_group.free_bytes
     foreseen = forecast(*demands, drafts=guesses, kv_format=kv_format)
     adapters = attached.held_bytes(opened.adapters, foreseen.element_bytes)
     weights = foreseen.weight_bytes + opened.ready.pooling.dense_bytes
@@ -308,9 +313,9 @@ def _limits(
     left = free - foreseen.weight_bytes - foreseen.draft_bytes - adapters
     # Nothing is kept of texts that embeddings are made of.
     kept = keeping(settings, opened.label, opened.digest, left) if described.writes else Keeping(None, None)
-    if crew is not None and kept.folder is not None:
-        part = crew.part(settings.shards)
-        kept = replace(kept, folder=replace(kept.folder, part=part, numbers=crew.numbers))
+    if rank_group is not None and kept.folder is not None:
+        part = rank_group.part(settings.shards)
+        kept = replace(kept, folder=replace(kept.folder, part=part, numbers=rank_group.numbers))
     memory = foreseen.memory(context, kept.memory_bytes or 0, free, wanted.num_parallel, wanted.num_batch)
     short = shortage(opened.label, foreseen, context, memory)
     notes += (*more, *kept.notes, *((short,) if short else ()))

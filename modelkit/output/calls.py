@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from modelkit.chat.styles.style import FENCE, LANGUAGES, JsonCall, MarkedCall, PythonCall, Style
-from modelkit.output.identities import Identities
+from modelkit.output.call_ids import CallIds
 from modelkit.output.reading import python
 from modelkit.output.reading.feed import BLANKS, Broken, Cut, Feed, NoCall, Waiting
-from modelkit.output.reading.marked import NAME, Marked
+from modelkit.output.reading.marked_call import NAME, Marked
 from modelkit.output.reading.marks import Marks, core
 from modelkit.output.reading.objects import CallWriter, Objects
 from modelkit.output.reading.schemas import Schema
@@ -39,7 +39,7 @@ class Calls:
         tools: Mapping[str, Any],
         feed: Feed,
         sink: Sink,
-        ids: Identities,
+        ids: CallIds,
         ends: tuple[str, ...] = (),
     ) -> None:
         self._form, self._tools = style.form, tools

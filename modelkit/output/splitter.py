@@ -64,11 +64,11 @@ def splitter_for(
     """
     if style is None:
         return Plain()
-    from modelkit.output.headed import Headed  # only here: readers of every kind of call
+    from modelkit.output.header_splitter import HeaderSplitter  # only here: readers of every kind of call
     from modelkit.output.reading.schemas import arguments_of
-    from modelkit.output.splitting import Split
+    from modelkit.output.text_splitter import TextSplitter
 
     schemas = arguments_of(tools)
     if style.header:
-        return Headed(style, style.header, opening, schemas, earlier_calls)
-    return Split(style, opening, schemas, earlier_calls, json=json)
+        return HeaderSplitter(style, style.header, opening, schemas, earlier_calls)
+    return TextSplitter(style, opening, schemas, earlier_calls, json=json)

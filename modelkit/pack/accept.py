@@ -12,7 +12,7 @@ from collections.abc import Collection
 from modelkit.errors import LoadError
 from modelkit.pack.part import Part
 from modelkit.pack.planning.plan import plan
-from modelkit.pack.planning.planned import Role
+from modelkit.pack.planning.plan_types import Role
 from modelkit.pack.sources import Source
 from modelkit.pack.tying import settle_head, settle_headless, settle_lone_head
 from modelkit.source.prequantized import Fp8Weights

@@ -14,15 +14,15 @@ from modelkit.errors import StoreError
 from modelkit.fetch.access import Access
 from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack import origins
-from modelkit.pack.adapters.carried import write_carried
-from modelkit.pack.adapters.fused import key_of
+from modelkit.pack.adapters.fusion_plan import key_of
+from modelkit.pack.adapters.package_adapters import write_carried
 from modelkit.pack.checks import architecture_of
+from modelkit.pack.file_errors import worded
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Provenance
 from modelkit.pack.part import CONFIG, Part
-from modelkit.pack.planning.planned import Plan
+from modelkit.pack.planning.plan_types import Plan
 from modelkit.pack.prepare import Preparation, prepare
-from modelkit.pack.worded import worded
 from modelkit.pack.writing.conversion import checking, remember, source_digests, write_weights
 from modelkit.progress import Progress, Silent
 from modelkit.source.shards import INDEX

@@ -12,16 +12,16 @@ from modelkit.display import sentences_of
 from modelkit.errors import PlanError, RequestError, TemplateError, TokenizerError
 from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack.metadata import Metadata
-from modelkit.source.belongings import TOKENIZER
+from modelkit.source.companion_files import TOKENIZER
 from modelkit.source.inventory import Inventory
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.chat.capabilities import Capabilities
     from modelkit.chat.template import ChatTemplate
+    from modelkit.pack.model_setup import ModelSetup
     from modelkit.pack.part import Part
-    from modelkit.pack.planning.planned import Plan
-    from modelkit.pack.ready import Ready
+    from modelkit.pack.planning.plan_types import Plan
     from modelkit.pack.sources import Source
     from modelkit.tokenizer import Tokenizer
     from runtime.models import Described
@@ -113,7 +113,7 @@ def _load_tokenizer(inventory: Inventory) -> "Tokenizer":
     from modelkit.tokenizer import load_tokenizer
 
     if TOKENIZER not in inventory.files:
-        from modelkit.source.vocabularies.made import require_tokenizer
+        from modelkit.source.vocabularies.tokenizer_file import require_tokenizer
 
         require_tokenizer(inventory)
     try:
@@ -164,7 +164,7 @@ class Template:
 
 
 def check_template(
-    ready: "Ready", explicit: str | None, parser: str | None = None, *, writes: bool = True
+    ready: "ModelSetup", explicit: str | None, parser: str | None = None, *, writes: bool = True
 ) -> Template:
     """The template that the package will chat with, tried out: TEMPLATE's `explicit`, or the model's own.
     parser: of PARSER. writes: does the model write text?
@@ -191,7 +191,7 @@ def check_template(
         return Template(None, None, (note,))
 
 
-def check_thinking(ready: "Ready", can: "Capabilities | None", think: str) -> None:
+def check_thinking(ready: "ModelSetup", can: "Capabilities | None", think: str) -> None:
     """Raise PlanError for a parameter think with which each answer would be refused. can: of the template."""
     from modelkit.chat.styles.thinking import thinking_variables
 
@@ -202,10 +202,10 @@ def check_thinking(ready: "Ready", can: "Capabilities | None", think: str) -> No
             raise PlanError(error.message, hint=error.hint) from error
 
 
-def check_reach(ready: "Ready", can: "Capabilities | None", described: "Described") -> tuple[str, ...]:
+def check_reach(ready: "ModelSetup", can: "Capabilities | None", described: "Described") -> tuple[str, ...]:
     """Notes on parameters that ask for more than the model has. can: as in `check_thinking`."""
     from modelkit.chat.styles.thinking import idle
-    from modelkit.pack.ready import context_of
+    from modelkit.pack.model_setup import context_of
 
     wanted = ready.parameters.resolved()
     _, notes = context_of(described.context_length, wanted.num_ctx)
@@ -214,9 +214,9 @@ def check_reach(ready: "Ready", can: "Capabilities | None", described: "Describe
     return notes + idle(wanted.think, wanted.think_tokens, can and can.thinks)
 
 
-def check_draft_reach(draft: "Part | None", ready: "Ready", described: "Described") -> tuple[str, ...]:
+def check_draft_reach(draft: "Part | None", ready: "ModelSetup", described: "Described") -> tuple[str, ...]:
     """A note on a draft that reads less than the texts of its target may have. described: the target."""
-    from modelkit.pack.ready import context_of
+    from modelkit.pack.model_setup import context_of
     from runtime.models import describe
     from runtime.speculate.pair import runs_inside
 
@@ -230,13 +230,15 @@ def check_draft_reach(draft: "Part | None", ready: "Ready", described: "Describe
     return (f"the draft reads {reads:,} tokens and the model {longest:,}; longer texts go undrafted",)
 
 
-def check_placed(template: Template, metadata: Metadata, ready: "Ready", longest: int) -> tuple[str, ...]:
+def check_placed(
+    template: Template, metadata: Metadata, ready: "ModelSetup", longest: int
+) -> tuple[str, ...]:
     """Notes where SYSTEM or MESSAGE have no place in the template, or more of it than the context has: the
     package runs, but not as it reads. longest: tokens that the model takes.
     """
-    from modelkit.chat.placed import inherited_notes
+    from modelkit.chat.placement import inherited_notes
     from modelkit.chat.template import ChatTemplate
-    from modelkit.pack.ready import context_of
+    from modelkit.pack.model_setup import context_of
 
     if template.source is None:
         return inherited_notes(None, metadata.system, metadata.messages)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from modelkit.modelfile import Quantizing
 from modelkit.pack.metadata import AdapterFacts, Provenance
-from modelkit.pack.planning.planned import Plan
+from modelkit.pack.planning.plan_types import Plan
 from modelkit.pack.planning.slabs import Piece
 from modelkit.pack.sources import Source
 from modelkit.pack.writing.write import header_of

@@ -20,26 +20,26 @@ from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack import checks
 from modelkit.pack.accept import decide
-from modelkit.pack.adapters.carried import Carried, carried_notes
-from modelkit.pack.adapters.fused import with_fused
-from modelkit.pack.adapters.named import carried_adapters
+from modelkit.pack.adapters.fusion_plan import with_fused
+from modelkit.pack.adapters.package_adapters import Carried, carried_notes
+from modelkit.pack.adapters.selection import carried_adapters
 from modelkit.pack.copies import refuse_same
+from modelkit.pack.file_errors import worded
 from modelkit.pack.formats import Formats, at_line, settle
-from modelkit.pack.inherited import beneath, merge, with_renderer
+from modelkit.pack.inheritance import beneath, merge, with_renderer
 from modelkit.pack.licenses import license_files
 from modelkit.pack.metadata import DRAFT_FOLDER, Metadata, Provenance
 from modelkit.pack.metadata import FILE as METADATA
+from modelkit.pack.model_setup import ModelSetup, Unfit, read_setup
 from modelkit.pack.origins import Line, lines_of
 from modelkit.pack.part import Part
 from modelkit.pack.planning.heads import has_head, head_notes
-from modelkit.pack.planning.planned import Role
-from modelkit.pack.ready import Ready, Unfit, set_embedding_types
+from modelkit.pack.planning.plan_types import Role
 from modelkit.pack.sources import Origin, Source, open_origin, with_head
-from modelkit.pack.worded import worded
 from modelkit.pack.writing.conversion import memo_key, recall, source_digests
 from modelkit.progress import Progress, Silent
-from modelkit.source.belongings import TEMPLATE
-from modelkit.source.gguf.alone import HeadAlone
+from modelkit.source.companion_files import TEMPLATE
+from modelkit.source.gguf.lone_head import HeadAlone
 from modelkit.source.tree import TOOLS_TEMPLATE
 from modelkit.store.manifest import check_files
 from modelkit.store.store import Store
@@ -238,7 +238,7 @@ def _prepare(
 
 
 def _with_found_formats(
-    target: Part, draft: Part | None, ready: Ready, store: Store, progress: Progress
+    target: Part, draft: Part | None, ready: ModelSetup, store: Store, progress: Progress
 ) -> tuple[Part, Part | None, Mapping[str, bytes], tuple[str, ...]]:
     """Both, decided anew by what formats cost; the reports of that by path, and sentences for the user."""
     from modelkit.pack.quality.parts import find_formats
@@ -263,7 +263,7 @@ def _part(
         format_ = asked.format if asked else None
         part = decide(source, role, format_, plain=asked is not None and asked.plain)
         if asked and asked.measures:
-            from modelkit.pack.quality.readable import refuse_packed
+            from modelkit.pack.quality.source_check import refuse_packed
 
             refuse_packed(part, asked)
     part = replace(part, asked=asked, inherited=None if asked else inherited)
@@ -275,10 +275,10 @@ def _part(
 
 def _ready(
     target: Part, described: Described, recipe: Recipe, metadata: Metadata, tokenizer: "Tokenizer"
-) -> Ready:
+) -> ModelSetup:
     """All that running needs beside the weights. Raises PlanError, TokenizerError, TemplateError."""
     try:
-        return set_embedding_types(
+        return read_setup(
             target.source.inventory,
             described,
             tokenizer,
@@ -295,7 +295,7 @@ def _ready(
             raise
 
 
-def _template(recipe: Recipe, ready: Ready, metadata: Metadata, described: Described) -> checks.Template:
+def _template(recipe: Recipe, ready: ModelSetup, metadata: Metadata, described: Described) -> checks.Template:
     with recipe.at("TEMPLATE"):
         found = checks.check_template(ready, recipe.template, metadata.parser, writes=described.writes)
     with recipe.at("PARAMETER think"):

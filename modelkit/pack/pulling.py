@@ -24,7 +24,7 @@ from modelkit.pack.build import build
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import read_metadata
 from modelkit.pack.prepare import foresee
-from modelkit.pack.runnable import check_runs
+from modelkit.pack.run_check import check_runs
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 

@@ -21,9 +21,9 @@ from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.metadata import DRAFT_FOLDER, Metadata, read_metadata
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.ollama_template import with_needed_template
-from modelkit.source.belongings import TEMPLATE, TOKENIZER, documents_in, is_document, kept_of
-from modelkit.source.gguf.alone import HeadAlone
+from modelkit.source.companion_files import TEMPLATE, TOKENIZER, documents_in, is_document, kept_of
 from modelkit.source.gguf.folder import gguf_in, is_gguf_file
+from modelkit.source.gguf.lone_head import HeadAlone
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.prequantized import CodeWeights, SourceKind, recognise
 from modelkit.source.tree import Files, is_own, read_directory, read_single_file, subtree
@@ -217,7 +217,7 @@ def open_source(files: Files, label: str, known: Mapping[Path, Digest]) -> Sourc
     """One model. `label` is how messages call it."""
     inventory, notes = read_inventory(files, label), tuple[str, ...]()
     if TOKENIZER not in inventory.files:
-        from modelkit.source.vocabularies.made import with_tokenizer  # every kind that there is
+        from modelkit.source.vocabularies.tokenizer_file import with_tokenizer  # every kind that there is
 
         inventory, notes = with_tokenizer(inventory)
     kind = recognise(inventory)

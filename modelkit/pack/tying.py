@@ -18,7 +18,7 @@ from typing import Any
 from modelkit.errors import PlanError
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.heads import in_head
-from modelkit.pack.planning.left_out import masks
+from modelkit.pack.planning.omissions import masks
 from modelkit.pack.planning.slabs import whole
 from modelkit.pack.pooling import FILES as POOLING_FILES
 from modelkit.pack.sources import Source

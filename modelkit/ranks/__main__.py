@@ -2,7 +2,7 @@
 
 import sys
 
-from modelkit.ranks.following import follow
+from modelkit.ranks.follower import follow
 
 if __name__ == "__main__":
     sys.exit(follow())

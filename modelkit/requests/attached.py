@@ -13,7 +13,7 @@ from typing import Any
 
 from modelkit import arguments
 from modelkit.errors import RequestError
-from modelkit.pack.adapters.carried import Carried
+from modelkit.pack.adapters.package_adapters import Carried
 from runtime.engine.adapters import AdapterSource
 from runtime.models import Described
 

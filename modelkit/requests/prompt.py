@@ -3,7 +3,7 @@
 A prompt also knows where conversations like it may branch: behind its opening, around the last message of the
 user, and before the words that invite the answer. The engine may keep what it computed up to there.
 
-A conversation that has outgrown the context loses turns out of its middle (`modelkit.chat.fitting`).
+A conversation that has outgrown the context loses turns out of its middle (`modelkit.chat.truncation`).
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from itertools import takewhile
 from modelkit.arguments import elements, mapping
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.find import broken_template, find_template, no_template
-from modelkit.chat.fitting import Fit, TokenCounting, fitted
 from modelkit.chat.message import Message
-from modelkit.chat.placed import inherited_notes, refuse_unplaced
+from modelkit.chat.placement import inherited_notes, refuse_unplaced
 from modelkit.chat.rendering import Frame, Rendering, Tools
 from modelkit.chat.styles.choice import choose
 from modelkit.chat.styles.opening import Opening, opening_of
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.thinking import Thinking, ends_for, thinking_of, thinking_variables
 from modelkit.chat.template import ChatTemplate
+from modelkit.chat.truncation import PromptBudget, TokenCounting, truncate
 from modelkit.chat.turns import OPENING, opening
 from modelkit.errors import TemplateError
 from modelkit.pack.metadata import Metadata
@@ -125,7 +125,7 @@ class Prompter:
         self,
         messages: Sequence[Message],
         frame: Frame | None = None,
-        fit: Fit | None = None,
+        fit: PromptBudget | None = None,
         most: int | None = None,
     ) -> Prompt:
         """A conversation, ready for the assistant's turn. fit: what it has to fit; None leaves it whole.
@@ -142,7 +142,9 @@ class Prompter:
         estimate = None if tokens.whole else tokens.count
         return Prompt(tokens.ids, marks, rendered.dropped, estimate, self._turn(rendering, rendered))
 
-    def text(self, messages: Sequence[Message], frame: Frame | None = None, fit: Fit | None = None) -> str:
+    def text(
+        self, messages: Sequence[Message], frame: Frame | None = None, fit: PromptBudget | None = None
+    ) -> str:
         """What `chat` puts into tokens."""
         rendering = self._rendering(frame or Frame())
         if fit is None:
@@ -190,7 +192,7 @@ class Prompter:
         return Rendering(template, replace(frame, tools=tools, variables={**thinking, **variables}), ends)
 
     def _rendered(
-        self, rendering: Rendering, given: Sequence[Message], fit: Fit | None, most: int | None
+        self, rendering: Rendering, given: Sequence[Message], fit: PromptBudget | None, most: int | None
     ) -> _Rendered:
         """With the package's own parts, and all of `given` but for what is left out for the rest to fit."""
         conversation = self._conversation(given)
@@ -201,7 +203,7 @@ class Prompter:
             return _Rendered(conversation, text, tokens)
         brought = len(conversation) - len(given)
         own = 1 if given[0].role in OPENING else 0
-        found = fitted(conversation, own + brought, tokens, fit, counting)
+        found = truncate(conversation, own + brought, tokens, fit, counting)
         dropped = len(conversation) - len(found.messages)
         return _Rendered(found.messages, rendering.text(found.messages), found.tokens, dropped)
 

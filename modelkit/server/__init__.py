@@ -2,12 +2,12 @@
 
     serve      all of it, from the first line to the last    app          the table of dialects
     serving    the one value that routes get                 dialect      routes, and how errors are worded
-    ask        what is asked of a model                      underway     a request on it, from start to end
+    ask        what is asked of a model                      active_request  it, from start to end
     replying   from a body to a response                     streaming    the same, one write per step
-    calling    what is not a stream of events                   fields       a body's fields, typed
+    calling    what is not a stream of events                fields       a body's fields, typed
     rows       several answers to one request                conversation what all dialects do with one
-    chosen     adapters named with a model                   logprobs     log-probabilities in OpenAI's words
-    frames     JSON that is written many times               in_parts     large JSON, a part at a time
+    adapter_choice  adapters named with a model              logprobs     log-probabilities in OpenAI's words
+    frames     JSON that is written many times               json_parts   large JSON, a part at a time
     faults     what an error means to a client               announce     how commands find the server
     trace      what is noted of a request                    log, metrics where that goes at its end
     models/    the loaded ones: names, leases, who stays     health       /livez, /health, /metrics

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modelkit.server.dialect import Dialect
 from modelkit.server.http.gate import Gate
-from modelkit.server.http.nowhere import nowhere
+from modelkit.server.http.not_found import nowhere
 from modelkit.server.serving import Serving
 
 # Each has a DIALECT. Where two know a path, the first has it.

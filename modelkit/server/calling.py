@@ -12,7 +12,7 @@ from starlette.types import Receive
 
 from modelkit.interest import Interest
 from modelkit.model import Model
-from modelkit.server.chosen import choosing, split_adapters
+from modelkit.server.adapter_choice import choosing, split_adapters
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of
 from modelkit.server.models.pool import Lease
 from modelkit.server.serving import Serving, serving_of, threads_for, trace_of

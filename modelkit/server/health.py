@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from modelkit.errors import ModelClosed
 from modelkit.model import Model
-from modelkit.ranks.present import present
+from modelkit.ranks.current import current_group
 from modelkit.server.dialect import Dialect
 from modelkit.server.metrics import Labels
 from modelkit.server.serving import Serving, serving_of
@@ -29,8 +29,8 @@ def stage(serving: Serving) -> str:
     """ "ok", or what is in the way."""
     if serving.state.draining:
         return "draining"
-    crew = present()
-    if crew is not None and crew.lost:
+    rank_group = current_group()
+    if rank_group is not None and rank_group.lost:
         return "ranks lost"
     if serving.state.loading:
         return "loading"

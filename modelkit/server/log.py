@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from modelkit.errors import ModelkitError
 from modelkit.python_faults import os_reason
-from modelkit.server.in_parts import in_parts
+from modelkit.server.json_parts import in_parts
 from modelkit.server.trace import Trace
 from modelkit.store.layout import refuse_inside
 

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from modelkit.answers.generation import Finish
 from modelkit.output.events import Event
+from modelkit.server.active_request import ActiveRequest
 from modelkit.server.ask import Ask
 from modelkit.server.fields import Fields
 from modelkit.server.http.body import read_json
@@ -15,7 +16,6 @@ from modelkit.server.http.own_headers import with_ignored, with_notes
 from modelkit.server.http.writing import json_response
 from modelkit.server.serving import apart, trace_of
 from modelkit.server.streaming import Formatter, Wire, stream
-from modelkit.server.underway import Underway
 
 T = TypeVar("T")
 _QUICK_BYTES = 32 * 1024  # reading the fields of so many takes well below a millisecond
@@ -66,7 +66,7 @@ async def reply(
 
 
 async def _whole(request: Request, ask: Ask, writer: Writer) -> Response:
-    under, begun = Underway(request, ask), False
+    under, begun = ActiveRequest(request, ask), False
     try:
         async for step in under:
             if not begun:

@@ -10,7 +10,7 @@ from typing import Any
 
 from modelkit.durations import FOR_EVER
 from modelkit.python_faults import os_reason
-from modelkit.ranks.present import present
+from modelkit.ranks.current import current_group
 from modelkit.server.access import Access
 from modelkit.server.announce import announce, withdraw
 from modelkit.server.app import make_app
@@ -19,9 +19,9 @@ from modelkit.server.http.place import Place, address_of, listen
 from modelkit.server.limits import Limits
 from modelkit.server.log import Log, PromptLog
 from modelkit.server.metrics import Metrics
+from modelkit.server.models.model_source import StoredModels
 from modelkit.server.models.moves import UNLIMITED, Capacity
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from runtime import device
@@ -162,8 +162,8 @@ def room_here() -> int:
     """Bytes that models may take together where nobody has said: of the memory that MLX computes in, on all
     machines that a launcher has started this on. A model counts there with all of it, too.
     """
-    crew = present()
-    free = device.device().available_bytes if crew is None else crew.free_bytes
+    rank_group = current_group()
+    free = device.device().available_bytes if rank_group is None else rank_group.free_bytes
     return int(free * _SHARE) or UNLIMITED
 
 

@@ -21,12 +21,12 @@ from starlette.types import Receive, Scope, Send
 
 from modelkit.answers.generation import Finish
 from modelkit.output.events import Event
+from modelkit.server.active_request import ActiveRequest
 from modelkit.server.ask import Ask, Started
 from modelkit.server.faults import Fault
 from modelkit.server.http.own_headers import with_notes
 from modelkit.server.http.protocol import CHUNKS
 from modelkit.server.rows import Batch
-from modelkit.server.underway import Underway
 from runtime.records import dataclass
 
 
@@ -84,7 +84,7 @@ async def stream(request: Request, ask: Ask, wire: Wire, formatter: Formatter) -
     """The response that streams the answer. Raises what went wrong before its first byte. Its header has the
     notes if the answer has started by then.
     """
-    under = Underway(request, ask)
+    under = ActiveRequest(request, ask)
     # Until there is something to send, an error still gets a status; but nobody waits in silence for long.
     patience_s = None if wire.heartbeat is None else wire.beat_s or under.serving.limits.heartbeat_s
     try:
@@ -99,7 +99,7 @@ async def stream(request: Request, ask: Ask, wire: Wire, formatter: Formatter) -
 class Stream(Response):
     """What `stream` gives back."""
 
-    def __init__(self, under: Underway, wire: Wire, formatter: Formatter) -> None:
+    def __init__(self, under: ActiveRequest, wire: Wire, formatter: Formatter) -> None:
         super().__init__(None, headers=UNBUFFERED, media_type=wire.media_type)
         del self.headers["content-length"]
         self._under, self._wire, self._formatter = under, wire, formatter

@@ -13,7 +13,7 @@ from modelkit.learned import lessons_of
 from modelkit.pack.adapters.stored import read_stored
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.planning.plan import plan
-from modelkit.pack.planning.planned import Plan, Role
+from modelkit.pack.planning.plan_types import Plan, Role
 from modelkit.pack.pooling import FILES as POOLING_FILES
 from modelkit.pack.pooling import read_pooling
 from modelkit.pack.sources import Source, open_package

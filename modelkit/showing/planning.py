@@ -5,7 +5,7 @@ from typing import Any
 
 from modelkit.errors import LoadError
 from modelkit.opening.opened import Opened
-from modelkit.pack.ready import kept_format
+from modelkit.pack.model_setup import kept_format
 from modelkit.requests.attached import shapes
 from runtime.device import Device
 from runtime.errors import CannotCut, UnsupportedModel, WeightMismatch

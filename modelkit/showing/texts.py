@@ -17,7 +17,7 @@ from modelkit.pack import origins
 from modelkit.pack.licenses import is_license
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
-from modelkit.source.belongings import LIMIT_BYTES, TEMPLATE
+from modelkit.source.companion_files import LIMIT_BYTES, TEMPLATE
 from modelkit.source.strict_json import read_json
 from modelkit.store.package import Package
 from modelkit.store.store import Store

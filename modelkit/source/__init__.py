@@ -3,7 +3,7 @@
     tree                     names and files; nothing from outside becomes a path
     strict_json, sniff       JSON and first bytes, bounded and judged
     tensor, safetensors      headers that are exact or refused
-    shards, belongings       which files are the weights, which to keep, which stay behind and why
+    shards, companion_files  which files are the weights, which to keep, which stay behind and why
     inventory                all of the above for one source
     prequantized             what the weights already are, or refused by name: `claims`, `foreign`, `fp8`,
                              `bitnet`, `mlx_block`, `mlx_layout`

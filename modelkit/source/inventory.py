@@ -13,7 +13,7 @@ from typing import Any
 
 from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
-from modelkit.source.belongings import divide, kept_of
+from modelkit.source.companion_files import divide, kept_of
 from modelkit.source.safetensors import Header, Identity, read_header
 from modelkit.source.shards import check_placement, read_index, weight_names
 from modelkit.source.sniff import weights_kind

@@ -9,7 +9,7 @@ differ in case only and no file that is also a folder, so it can be laid out on 
 from collections.abc import Iterable
 
 from modelkit.errors import StoreError
-from modelkit.portable import path_fault
+from modelkit.file_names import path_fault
 
 
 def check_path(path: object) -> str:

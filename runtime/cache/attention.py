@@ -22,7 +22,7 @@ from runtime.cache.lanes import Lanes
 from runtime.cache.lengths import rows_of
 from runtime.cache.protocol import View
 from runtime.cache.rows import KVRows
-from runtime.cache.visible import Visible, joined_mask, joined_slots, visible_slots
+from runtime.cache.visibility import Visible, joined_mask, joined_slots, visible_slots
 from runtime.records import dataclass
 from runtime.step import Step
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Container, Sequence
 
 import mlx.core as mx
 
-from runtime.cache.absent import EncoderElsewhere, KVElsewhere, PooledElsewhere, RecurrentElsewhere
 from runtime.cache.attention import KVCache
 from runtime.cache.budget import Budget
 from runtime.cache.claims import Claims
@@ -24,6 +23,7 @@ from runtime.cache.layout import (
 from runtime.cache.memory import LayerMemory, OwnCache
 from runtime.cache.pooled import PooledCache
 from runtime.cache.recurrent import RecurrentCache
+from runtime.cache.remote import EncoderElsewhere, KVElsewhere, PooledElsewhere, RecurrentElsewhere
 from runtime.cache.rows import KVRows
 
 
@@ -46,7 +46,7 @@ def build_memory(
 
     by_pages: what rows have written is counted, and not the room of all rows (`runtime.cache.claims`).
 
-    elsewhere: layers of other machines (`runtime.cache.absent`). kind: makes it, as LayerMemory does.
+    elsewhere: layers of other machines (`runtime.cache.remote`). kind: makes it, as LayerMemory does.
     """
     budget = budget or Budget()
     of_tokens = Budget() if by_pages else budget

@@ -100,7 +100,7 @@ class Reading:
 class DiskPages:
     """Pages of layers laid out as `layout`, whose activations are `dtype`; `kept_format` as in KVRows.
 
-    elsewhere: layers of other machines, of which a page has the shapes alone (`runtime.cache.absent`).
+    elsewhere: layers of other machines, of which a page has the shapes alone (`runtime.cache.remote`).
     """
 
     def __init__(

@@ -13,7 +13,6 @@ from typing import overload
 import mlx.core as mx
 
 from runtime import host
-from runtime.cache.absent import EncoderElsewhere, KVElsewhere, PooledElsewhere, RecurrentElsewhere
 from runtime.cache.attention import KVCache
 from runtime.cache.budget import Budget
 from runtime.cache.claims import Claims
@@ -23,6 +22,7 @@ from runtime.cache.pages import Page
 from runtime.cache.pooled import PooledCache
 from runtime.cache.protocol import LayerCache, Rotate
 from runtime.cache.recurrent import RecurrentCache
+from runtime.cache.remote import EncoderElsewhere, KVElsewhere, PooledElsewhere, RecurrentElsewhere
 from runtime.cache.snapshot import resumable
 from runtime.errors import CacheFull, NotSupported
 from runtime.records import dataclass
@@ -184,7 +184,7 @@ class LayerMemory(Sequence[OwnCache | None]):
         self, row: int, pages: Sequence[Page], stop: int, layers: Sequence[int] | None = None
     ) -> None:
         """Put the row at `stop` from pages in order of position. NotSupported names the layer. layers: those
-        alone, for now (`runtime.cache.restoring`).
+        alone, for now (`runtime.cache.restore`).
         """
         some = range(len(self.layout)) if layers is None else layers
         columns = {i: [page[i] for page in pages] for i in some}

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from runtime.cache.absent import absent
 from runtime.cache.codec import Codec
 from runtime.cache.layout import (
     Chunked,
@@ -28,6 +27,7 @@ from runtime.cache.layout import (
 from runtime.cache.page_files import KEYS, BadPage, Buffer, Tensor, pack_ids
 from runtime.cache.pages import Page
 from runtime.cache.recurrent import DTYPES as STATE_DTYPES
+from runtime.cache.remote import absent
 from runtime.cache.snapshot import TOKEN_AXIS, Absent, Checkpoint, Snapshot, Span
 
 DTYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U32": mx.uint32}
@@ -43,7 +43,7 @@ Shape = tuple[tuple[int | None, ...], mx.Dtype]
 class PageTensors:
     """Of layers laid out as `layout`, whose activations are `dtype`; `kept_format` as in KVRows.
 
-    elsewhere: layers of other machines, of which a page has the shapes alone (`runtime.cache.absent`).
+    elsewhere: layers of other machines, of which a page has the shapes alone (`runtime.cache.remote`).
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from runtime.cache.marks import page_marks
 from runtime.cache.memory import LayerMemory
 from runtime.cache.pages import cuts_anywhere
 from runtime.cache.prefix import Match, PageNode, PrefixStore
-from runtime.cache.restoring import Restoring
+from runtime.cache.restore import Restoring
 from runtime.errors import CacheFull
 from runtime.records import dataclass
 

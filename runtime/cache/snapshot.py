@@ -69,7 +69,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Stands for an array that another machine has (`runtime.cache.absent`)."""
+    """Stands for an array that another machine has (`runtime.cache.remote`)."""
 
     shape: tuple[int, ...]
     dtype: mx.Dtype

@@ -1,16 +1,16 @@
 """The processor wing: what makes MLX fast on Linux CPU, whose wheel links the reference BLAS and has no fused
 kernels.
 
-bind       a fast BLAS under MLX's products: the decision, the self-test and the report
-slots      where a loaded library keeps the addresses of the functions it imports
-gemv       a few machine instructions that send one-row products to the matrix-vector routine
-threads    how many threads a step gets, of the kernels' pool and of the BLAS
-allowed    how many the environment leaves
-products   linear layers and norms in few nodes
-activation, folded, turn, blocks   so activations, attention, rotation, experts
-query_parts   so many queries at a time, of attention whose scores have a bias
-composed   sublayers put together from any column's own operations
-native     kernels of our own, which take the place of all of these where they are built
+bind           a fast BLAS under MLX's products: the decision, the self-test and the report
+slots          where a loaded library keeps the addresses of the functions it imports
+gemv           a few machine instructions that send one-row products to the matrix-vector routine
+threads        how many threads a step gets, of the kernels' pool and of the BLAS
+thread_limits  how many the environment leaves
+products       linear layers and norms in few nodes
+activation, grouped_attention, turn, blocks  so activations, attention, rotation, experts
+query_parts    so many queries at a time, of attention whose scores have a bias
+composed       sublayers put together from any column's own operations
+native         kernels of our own, which take the place of all of these where they are built
 
 `table` is what models compute by here: the processor's column of `runtime.nn.operations.ops`.
 """
@@ -29,13 +29,19 @@ def table(otherwise: Any) -> dict[str, Callable[..., Any]]:
     `runtime.nn.operations.signatures.Operations`, without kernels of our own. otherwise: the column that
     computes what these forms do not cover.
     """
-    from runtime.cpu import activation, blocks, folded, products, turn  # MLX, which a report can do without
+    from runtime.cpu import (  # MLX, which a report can do without
+        activation,
+        blocks,
+        grouped_attention,
+        products,
+        turn,
+    )
 
     return {
         "linear": products.linear,
         "rms_norm": products.rms_norm,
         "rotate": turn.rotate,
-        "attend": folded.attending(otherwise.attend),
+        "attend": grouped_attention.attending(otherwise.attend),
         "ask": blocks.asking(otherwise.ask),
         "softmax": activation.softmax,
         "silu": activation.silu,

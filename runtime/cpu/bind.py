@@ -20,9 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.cpu.allowed import as_allowed
 from runtime.cpu.gemv import switch
 from runtime.cpu.slots import Slot, find_slots, library_of
+from runtime.cpu.thread_limits import as_allowed
 from runtime.errors import ProcessLimit
 from runtime.host import address_room, cores, startable, task_limit
 from runtime.records import dataclass

@@ -29,7 +29,7 @@ from weakref import WeakSet
 
 from runtime import host
 from runtime.cpu import bind
-from runtime.cpu.allowed import as_allowed, limiting
+from runtime.cpu.thread_limits import as_allowed, limiting
 from runtime.host import ProcessorTimes
 from runtime.records import dataclass
 

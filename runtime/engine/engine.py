@@ -36,8 +36,8 @@ class Engine:
     """Runs one loaded model. `load` and `drafters` are called on the engine's thread, where all arrays live.
 
     learned: what `learned()` returned for an earlier engine of this model; it affects only speed. adapters:
-    those that requests may name. crew: given where only this machine's share of a model is loaded, and other
-    machines have the rest. thread: one on which loading has begun; from now on it is the engine's.
+    those that requests may name. leading: given where only this machine's share of a model is loaded, and
+    other machines have the rest. thread: one on which loading has begun; from now on it is the engine's.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class Engine:
         drafters: Drafters | None = None,
         learned: object = None,
         adapters: Sequence[AdapterSource] = (),
-        crew: "Leading | None" = None,
+        leading: "Leading | None" = None,
         thread: MlxThread | None = None,
     ) -> None:
         self._options = options
         self._queue, self._notifier = Waiting(options.max_waiting), Notifier()
         self._closed, self._closing = False, threading.Lock()
         self._thread = thread or MlxThread()
-        if crew is not None:
-            crew.group.stuck = self._thread.abandon
+        if leading is not None:
+            leading.group.stuck = self._thread.abandon
 
         def made() -> Loop:
-            room = furnish(load(), options, drafters, learned, adapters, crew)
+            room = furnish(load(), options, drafters, learned, adapters, leading)
             return Loop(room, options, self._queue, self._notifier, self._thread.nudge)
 
         try:
@@ -66,8 +66,8 @@ class Engine:
             self._loop, self.model, self.adapters = loop, loop.room.model, loop.room.adapters
             self._threads, self._vocab_size = loop.room.threads, self.model.vocab_size
             self._reads = self.model.described.start_id is not None
-            if crew is not None:
-                crew.group.stuck = self._abandon
+            if leading is not None:
+                leading.group.stuck = self._abandon
             self._thread.serve(loop.work, failed=loop.fail, ended=self._ended)
         except BaseException:
             self._thread.close()

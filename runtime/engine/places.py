@@ -6,7 +6,7 @@ cache can hand out plain slices. Drafters and the prefix store are told of every
 
 When memory runs out, those that can do without give way first: drafters, then empty places.
 
-A row whose beginning is known is put back there layer by layer (`runtime.cache.restoring`) before more of it
+A row whose beginning is known is put back there layer by layer (`runtime.cache.restore`) before more of it
 is read.
 
 Invariants: `decoding` stays the same list for as long as this lives; a row is in it, is `prefilling` or
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from runtime import host
 from runtime.cache.memory import LayerMemory
 from runtime.cache.protocol import Rotate
-from runtime.cache.restoring import Restoring
+from runtime.cache.restore import Restoring
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.row import Row
 from runtime.errors import CacheFull

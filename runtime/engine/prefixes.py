@@ -30,7 +30,7 @@ from runtime.cache.layout import reads_prompt
 from runtime.cache.memory import LayerMemory
 from runtime.cache.pages import cuts_anywhere, page_arrays, split_page
 from runtime.cache.prefix import Entry, PageNode, PrefixStore
-from runtime.cache.restoring import Restoring
+from runtime.cache.restore import Restoring
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys, common, in_namespace, split_namespace
 from runtime.engine.fetching import Fetch

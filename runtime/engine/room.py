@@ -64,11 +64,11 @@ def furnish(
     drafters: Drafters | None,
     learned: object,
     sources: Sequence[AdapterSource] = (),
-    crew: "Leading | None" = None,
+    leading: "Leading | None" = None,
 ) -> Room:
-    """learned, sources, crew: as in Engine."""
+    """learned, sources, leading: as in Engine."""
     device.spare_little()
-    lead = None if crew is None else crew(model)
+    lead = None if leading is None else leading(model)
     try:
         return _furnished(model, options, drafters, learned, sources, lead)
     except BaseException:

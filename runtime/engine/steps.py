@@ -29,7 +29,7 @@ from runtime.sampling.rejection import Guesses
 from runtime.speculate.clock import now
 from runtime.speculate.drafter import Rows
 from runtime.speculate.drafting import Drafting
-from runtime.speculate.forced import MOST_FORCED
+from runtime.speculate.forced_tokens import MOST_FORCED
 from runtime.speculate.round import Guess, Outlook, Round
 from runtime.step import Inputs, Step
 

@@ -24,7 +24,7 @@ from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.experts import Weights, to_switch
-from runtime.tensors.joined import parted_rows
+from runtime.tensors.joined_rows import parted_rows
 from runtime.tensors.names import respelled, without_spares
 from runtime.tensors.quantizing import SOURCE, Row
 from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms

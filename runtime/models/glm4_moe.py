@@ -18,7 +18,7 @@ from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
-from runtime.tensors.joined import parted_rows
+from runtime.tensors.joined_rows import parted_rows
 from runtime.tensors.names import spelled, without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, rms_norms
 from runtime.trunks.draft_heads import DraftHead, Predictor, head_only, without_head

@@ -130,7 +130,7 @@ class Gated(Module):
 
 class Attention(Module):
     memories: ClassVar[None] = None
-    """All of its layer's (`runtime.ranks.convolved`)."""
+    """All of its layer's (`runtime.ranks.convolved_attention`)."""
 
     def __init__(self, config: Config, extent: int, growing: Growing | None) -> None:
         """config: that of the layer. growing None: it has a window."""

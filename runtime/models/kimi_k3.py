@@ -37,7 +37,7 @@ from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights
-from runtime.tensors.joined import alike
+from runtime.tensors.joined_rows import alike
 from runtime.tensors.names import text_tower
 from runtime.tensors.quantizing import SOURCE, Row
 from runtime.tensors.towers import Towers

@@ -22,7 +22,7 @@ from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
-from runtime.tensors.joined import alike, joined_rows
+from runtime.tensors.joined_rows import alike, joined_rows
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import CausalLM, rms_norms
 from runtime.trunks.mixture import MixtureConfig, feed_forward, read_mixture

@@ -20,7 +20,7 @@ from runtime.nn.recurrent.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.residual.block import PreNorm, PreNormRecurrent
 from runtime.records import dataclass
 from runtime.tensors.experts import Weights, to_switch
-from runtime.tensors.joined import parted_rows
+from runtime.tensors.joined_rows import parted_rows
 from runtime.tensors.names import respelled, without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 from runtime.trunks.mixture import MixtureConfig, MixtureSpec, softmax_mixture

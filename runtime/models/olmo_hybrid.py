@@ -19,7 +19,7 @@ from runtime.nn.residual.block import PostNorm, PreNormRecurrent
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights
-from runtime.tensors.joined import alike, joined_rows
+from runtime.tensors.joined_rows import alike, joined_rows
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
 

@@ -16,7 +16,7 @@ from runtime.nn.positions.rope import Rope
 from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.experts import Weights
-from runtime.tensors.joined import parted_rows
+from runtime.tensors.joined_rows import parted_rows
 from runtime.tensors.names import respelled, without_spares
 from runtime.trunks.decoder import CausalLM, head_norms, layer_ropes, rms_norms
 

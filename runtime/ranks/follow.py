@@ -15,7 +15,7 @@ from runtime.cache.page_folder import PrefixFolder
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.prompts import KeptPrompts, of_prompts
 from runtime.cache.protocol import Rotate
-from runtime.cache.restoring import Restoring
+from runtime.cache.restore import Restoring
 from runtime.cache.sharing import Sharing
 from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
@@ -25,7 +25,7 @@ from runtime.ranks.decision import Action, Decision, Forward, Members, keys_from
 from runtime.ranks.group import Group
 from runtime.ranks.memories import OWN, FollowingMemory, read_first
 from runtime.ranks.stage import kept_alone
-from runtime.ranks.whole import Whole
+from runtime.ranks.whole_model import Whole
 from runtime.step import Inputs, Step
 from runtime.trunks.taps import taps_of
 

@@ -20,10 +20,10 @@ from typing import Any, TypeVar, cast
 import mlx.core as mx
 
 from runtime.errors import RankLost
-from runtime.ranks.bounded import Bounded
 from runtime.ranks.lane import Lane
 from runtime.ranks.links import Links, sockets
 from runtime.ranks.ring import FLOATS, ONE_WAY_BYTES, Ring, own_address
+from runtime.ranks.timeouts import Bounded
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Group:
         """So many ranks, from the first on, are given the ids of a step."""
         self.alike = True
         """Do all ranks make their graphs of the same nodes? Else each sum is begun where the network asks for
-        it (`runtime.ranks.seat`).
+        it (`runtime.ranks.stage_rank`).
         """
         self._owed: mx.array | None = None
         self._told: mx.array | None = None

@@ -23,14 +23,14 @@ from runtime.cache.pages import Page
 from runtime.cache.prefix import Match, PageNode, PrefixStore
 from runtime.cache.prompts import KeptPrompts
 from runtime.cache.protocol import Rotate
-from runtime.cache.restoring import Restoring
+from runtime.cache.restore import Restoring
 from runtime.cache.sharing import Sharing
 from runtime.errors import NotSupported, RankLost
 from runtime.loaded import LoadedModel
 from runtime.ranks.decision import Action, Decision, Forward, keys_to_json
 from runtime.ranks.group import Group
 from runtime.ranks.memories import LeadingMemories, LeadingMemory, read_first
-from runtime.ranks.whole import Whole
+from runtime.ranks.whole_model import Whole
 from runtime.step import Inputs, Step
 from runtime.trunks.taps import taps_of
 

@@ -26,10 +26,10 @@ from runtime.ranks.pairs import Pairs, check_adapters
 from runtime.ranks.pieces import Shard
 from runtime.ranks.plan import Plan, Share
 from runtime.ranks.ranges import Taking
-from runtime.ranks.seat import Seat
 from runtime.ranks.shards import Take, become_shard, splits_of
 from runtime.ranks.slices import Headers, Noting, Slice, Sliced
 from runtime.ranks.stage import become_stage, come_together, known_to_all, leave_head, stage_layout
+from runtime.ranks.stage_rank import StageRank
 from runtime.ranks.trunk import LayerChain, chain_of
 from runtime.records import dataclass
 
@@ -185,7 +185,7 @@ class CutByPlan:
         """All but adapters. take: takes ranges of what is stored."""
         network, fitted = planned.parts[0]
         plan, own = self.assigned.plan, self.assigned.share
-        seat = Seat(self.assigned.group, plan.shards)
+        stage_rank = StageRank(self.assigned.group, plan.shards)
         layout = described.layout
         check_adapters(network, self.adapters)
         splits, whole = None, fitted
@@ -200,9 +200,9 @@ class CutByPlan:
         if self.splits:
             splits = splits_of(chain, layout, Shard(own.shard, plan.shards))
             here = {name: array for name, array in fitted.items() if _is_own(chain, name, own)}
-            fitted, layout = become_shard(splits, here, seat.sum, take, seat.sums), splits.layout
-        self._leave(chain, seat, dtype, copied)
-        leave_head(network, chain, seat)
+            fitted, layout = become_shard(splits, here, stage_rank.sum, take, stage_rank.sums), splits.layout
+        self._leave(chain, stage_rank, dtype, copied)
+        leave_head(network, chain, stage_rank)
         left = dict(tree_flatten(network.parameters()))
         mine = {name: array for name, array in fitted.items() if name in left}
         held = LocalPart(
@@ -210,18 +210,20 @@ class CutByPlan:
         )
         return Cutting(held, Pairs(network, splits, left, whole, take))
 
-    def _leave(self, chain: LayerChain, seat: Seat, dtype: mx.Dtype, copied: Collection[int]) -> None:
+    def _leave(
+        self, chain: LayerChain, stage_rank: StageRank, dtype: mx.Dtype, copied: Collection[int]
+    ) -> None:
         """To others what they have of the layers, those of the encoder included."""
         plan, own = self.assigned.plan, self.assigned.share
         first, reader = plan.shares[0], chain.reader
         if plan.stages > 1:
-            become_stage(chain, own.start, own.stop, first.stop, seat, dtype, copied)
+            become_stage(chain, own.start, own.stop, first.stop, stage_rank, dtype, copied)
         elif self.splits:
             then_given(chain.trunk, come_together)
         if reader is not None:
             if plan.stages > 1:
-                become_stage(reader, *own.reads, first.reads[1], seat, dtype)
-            then_given(reader.trunk, lambda x, _given: known_to_all(x, seat))
+                become_stage(reader, *own.reads, first.reads[1], stage_rank, dtype)
+            then_given(reader.trunk, lambda x, _given: known_to_all(x, stage_rank))
 
 
 def _is_own(chain: LayerChain, tensor: str, share: Share) -> bool:

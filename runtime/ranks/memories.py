@@ -19,7 +19,7 @@ from runtime.cache.memory import LayerMemory
 from runtime.cache.protocol import Rotate
 from runtime.ranks.decision import Action
 from runtime.ranks.group import Group
-from runtime.ranks.whole import Whole
+from runtime.ranks.whole_model import Whole
 from runtime.step import Inputs, Step
 
 Done = Callable[..., None]

@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from runtime.cpu.native.mapped import header_of
+from runtime.cpu.native.mapped_weights import header_of
 from runtime.ranks.pieces import Range
 from runtime.records import dataclass
 from runtime.weights import DTYPES

@@ -15,10 +15,10 @@ from runtime.nn.recurrent.mamba2 import Mamba2
 from runtime.nn.recurrent.mlstm import MLSTM
 from runtime.nn.recurrent.rg_lru import RecurrentBlock
 from runtime.nn.residual.sublayer import defined_together
-from runtime.ranks.compressed import split_compressed
-from runtime.ranks.convolved import split_convolved_attention, split_filtered
+from runtime.ranks.compressed_attention import split_compressed
+from runtime.ranks.convolved_attention import split_convolved_attention, split_filtered
 from runtime.ranks.experts import split_asked
-from runtime.ranks.mixed import split_fold, split_mixed_mlp
+from runtime.ranks.mamba1 import split_mamba1, split_selective_heads
 from runtime.ranks.pieces import Shard
 from runtime.ranks.recurrences import (
     split_convolved,
@@ -29,7 +29,7 @@ from runtime.ranks.recurrences import (
     split_mlstm,
     split_rg_lru,
 )
-from runtime.ranks.selective import split_mamba1, split_selective_heads
+from runtime.ranks.rwkv import split_fold, split_mixed_mlp
 from runtime.ranks.splits import (
     DENSE,
     EXPERTS,

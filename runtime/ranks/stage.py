@@ -4,7 +4,7 @@
     other stages   receive the stream, their layers, send it on
     the last one   receives the stream, its layers, sends it to rank 0
 
-Where several ranks share a stage, `runtime.ranks.seat` says which of them sends and receives;
+Where several ranks share a stage, `runtime.ranks.stage_rank` says which of them sends and receives;
 `runtime.ranks.stream` says what.
 
 An encoder that reads prompts is a network of the same kind beside it: each rank has layers of both, and what
@@ -29,7 +29,7 @@ from runtime.cache.memory import LayerMemory
 from runtime.errors import NotSupported
 from runtime.nn.module import Module
 from runtime.ranks.calls import then_given
-from runtime.ranks.seat import Seat
+from runtime.ranks.stage_rank import StageRank
 from runtime.ranks.stream import StageStream
 from runtime.ranks.trunk import LayerChain, inside, is_table
 from runtime.step import Step
@@ -77,11 +77,11 @@ def come_together(x: mx.array, given: Sequence[Any]) -> mx.array:
     return x
 
 
-def known_to_all(x: mx.array, seat: Seat) -> mx.array:
+def known_to_all(x: mx.array, stage_rank: StageRank) -> mx.array:
     """Behind an encoder: what it has read is on every rank, in the same order beside whatever else goes from
     rank to rank.
     """
-    x = seat.to_all(x)
+    x = stage_rank.to_all(x)
     mx.async_eval(x)
     return x
 
@@ -121,7 +121,7 @@ def become_stage(
     start: int,
     stop: int,
     first: int,
-    seat: Seat,
+    stage_rank: StageRank,
     dtype: mx.Dtype,
     copied: Collection[int] = (),
 ) -> None:
@@ -129,13 +129,13 @@ def become_stage(
     dtype: of activations. copied: layers of others that rank 0 has, too, for what they remember.
     """
     layers, lent = chain.layers, [one for one in chain.lent if one.reaches(start, stop)]
-    stream = StageStream(seat, chain.trunk, start, stop, len(layers), first)
+    stream = StageStream(stage_rank, chain.trunk, start, stop, len(layers), first)
     elsewhere = Elsewhere()
     mine = [layer if start <= place < stop else elsewhere for place, layer in enumerate(layers)]
     if start:
         mine[start - 1] = Before(stream)
     if stop < len(mine):
-        mine[stop] = Behind(stream, opens=seat.opens)
+        mine[stop] = Behind(stream, opens=stage_rank.opens)
         for place in copied:
             stand_in, mine[place] = mine[place], layers[place]
             _remembers_alone(layers[place], place, stream, stand_in)
@@ -146,7 +146,7 @@ def become_stage(
         mine[one.owner] = mine[one.owner] if mine[one.owner] is not elsewhere else Elsewhere()
         _put(mine[one.owner], one.name, inside(layers[one.owner], one.name))
     chain.trunk[chain.name] = mine
-    if not seat.opens:
+    if not stage_rank.opens:
         _leave_around(chain, dtype)
 
 
@@ -187,10 +187,10 @@ def stage_layout(
     return tuple(spec if chain.remembers(i) in here else Stateless() for i, spec in enumerate(layout))
 
 
-def leave_head(network: Any, chain: LayerChain, seat: Seat) -> None:
+def leave_head(network: Any, chain: LayerChain, stage_rank: StageRank) -> None:
     """To rank 0: no other draws tokens."""
     own = {one.path.partition(".")[0] for one in (*chain.both, *chain.tables)}
-    if not seat.leads:
+    if not stage_rank.leads:
         for name in [name for name in network.children() if name not in own]:
             network[name] = HeadElsewhere()
 

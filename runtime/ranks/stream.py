@@ -15,7 +15,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.ranks.seat import Seat
+from runtime.ranks.stage_rank import StageRank
 from runtime.step import Step
 from runtime.trunks.taps import Taps
 
@@ -25,8 +25,10 @@ class StageStream:
     first stage.
     """
 
-    def __init__(self, seat: Seat, trunk: Any, start: int, stop: int, count: int, first: int) -> None:
-        self._seat = seat
+    def __init__(
+        self, stage_rank: StageRank, trunk: Any, start: int, stop: int, count: int, first: int
+    ) -> None:
+        self._stage_rank = stage_rank
         self._trunk = trunk if isinstance(trunk, Taps) else None
         self._along: str | None = getattr(trunk, "along", None)
         self._goes_round: Callable[[Sequence[Any]], bool] = getattr(trunk, "goes_round", _goes_on)
@@ -42,7 +44,7 @@ class StageStream:
     def entering(self, x: mx.array, given: Sequence[Any]) -> mx.array:
         """x: a stand-in of the stream's shape and type. given: what layers are called with besides."""
         carried, along = self._carried(self._start), self._along
-        packed = self._seat.entering(_wider(x, len(carried) + (along is not None)), x.dtype)
+        packed = self._stage_rank.entering(_wider(x, len(carried) + (along is not None)), x.dtype)
         if along is not None:
             packed, given_on = mx.split(packed, [packed.shape[-1] - x.shape[-1]], axis=-1)
             _step(given).memo(along, lambda: given_on)
@@ -51,7 +53,7 @@ class StageStream:
     def leaving(self, x: mx.array, given: Sequence[Any]) -> mx.array:
         """x again, which is handed on to the next stage."""
         if self._stop > self._last and not self._returns(given):
-            return self._seat.ending(x)
+            return self._stage_rank.ending(x)
         beside: list[mx.array] = []
         carried = self._carried(self._stop)
         if carried and self._trunk is not None:
@@ -59,8 +61,8 @@ class StageStream:
         if self._along is not None and self._stop <= self._last:
             beside.append(_step(given).memo(self._along, _unmade))
         if not beside:
-            return self._seat.leaving(x)
-        self._seat.leaving(mx.concatenate([x, *beside], axis=-1))
+            return self._stage_rank.leaving(x)
+        self._stage_rank.leaving(mx.concatenate([x, *beside], axis=-1))
         return x
 
     def coming_back(self, x: mx.array, given: Sequence[Any]) -> mx.array:
@@ -68,11 +70,11 @@ class StageStream:
         x where nobody asks for that.
         """
         again = self._goes_round(given)
-        if not (self._seat.leads or again) or not self._returns(given):
+        if not (self._stage_rank.leads or again) or not self._returns(given):
             return x
         carried = self._carried(self._last)
         shape = _wider(x, len(carried))
-        return self._unpacked(self._seat.coming_back(shape, x.dtype, all_know=again), carried, given)
+        return self._unpacked(self._stage_rank.coming_back(shape, x.dtype, all_know=again), carried, given)
 
     def left(self, layer: int, given: Sequence[Any]) -> mx.array:
         """What left this layer in a step, on rank 0: it is one of those that are wanted."""

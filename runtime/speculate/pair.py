@@ -13,7 +13,7 @@ from runtime.speculate.assistant import AssistantDrafter, assistant_problem, is_
 from runtime.speculate.block import BlockDrafter, is_block_draft
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter, pass_cost
-from runtime.speculate.forced import ForcedDrafter
+from runtime.speculate.forced_tokens import ForcedDrafter
 from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
 from runtime.trunks.taps import taps_of

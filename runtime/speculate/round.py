@@ -24,7 +24,7 @@ from runtime.cache.memory import LayerMemory
 from runtime.records import dataclass
 from runtime.speculate.depth import Decision
 from runtime.speculate.drafter import Proposal, Rows
-from runtime.speculate.forced import MOST_FORCED
+from runtime.speculate.forced_tokens import MOST_FORCED
 from runtime.speculate.learner import Learners
 from runtime.speculate.standby import Standby
 from runtime.step import Step

@@ -29,7 +29,7 @@ from runtime.speculate.drafter import (
     Remembers,
     Rows,
 )
-from runtime.speculate.forced import ForcedDrafter
+from runtime.speculate.forced_tokens import ForcedDrafter
 from runtime.step import Step
 
 One = TypeVar("One")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import modelkit
-from modelkit.chat import patience
+from modelkit.chat import time_limit
 from modelkit.chat.guarded import environment
 from modelkit.chat.guarded.budget import Budget
 from modelkit.errors import ModelfileError, ModelkitError, RequestError, TemplateError
@@ -141,7 +141,7 @@ def test_a_template(
     text = TEMPLATES[name]
     if name == "loops for ever":  # each rendering of it takes as long as one may
         monkeypatch.setattr(environment, "Budget", lambda seconds: Budget(seconds / 10))
-        monkeypatch.setattr(patience, "MOST_S", 0.3)
+        monkeypatch.setattr(time_limit, "MOST_S", 0.3)
 
     def edit(folder: Path) -> None:
         (folder / "chat_template.jinja").unlink()

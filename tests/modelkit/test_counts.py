@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COUNTED = re.compile(r" (more )?(tokens|bytes|characters|ids|files|tensors|texts|messages)\b")
 
 # Sentences of other programs, whose clients read the numbers in them.
-THEIRS = ("modelkit/server/openai/asking.py", "modelkit/server/anthropic/answers.py")
+THEIRS = ("modelkit/server/openai/model_choice.py", "modelkit/server/anthropic/answers.py")
 # Numbers of a config, which are shown as they stand there.
 SHOWN = "modelkit/source/gguf/architectures/"
 

@@ -30,13 +30,13 @@ FOR_OTHERS = (
     "modelkit.client",
     "modelkit.grammars.compiling.compiler",
     "modelkit.grammars.calls.tools",
-    "modelkit.output.headed",
+    "modelkit.output.header_splitter",
     "modelkit.pack.build",
     "modelkit.pack.writing.transform",
     "modelkit.server",
-    "modelkit.source.adapters.opened",
-    "modelkit.source.vocabularies.made",
-    "modelkit.answers.waking",
+    "modelkit.source.adapters.reading",
+    "modelkit.source.vocabularies.tokenizer_file",
+    "modelkit.answers.waker",
     "runtime.models.dflash_config",
     "runtime.models.mamba",
     "runtime.models.qwen3_5",
@@ -77,7 +77,7 @@ def test_importing_modelkit_costs_next_to_nothing() -> None:
 def test_a_command_answers_an_interrupt_before_it_imports_anything() -> None:
     """What Python would print of one until then is a traceback."""
     code = "import sys; before = {*sys.modules}; import modelkit.cli.start; print(*{*sys.modules} - before)"
-    assert imported(code) == {"modelkit", "modelkit.cli", "modelkit.cli.leaving", "modelkit.cli.start"}
+    assert imported(code) == {"modelkit", "modelkit.cli", "modelkit.cli.early_exit", "modelkit.cli.start"}
 
 
 AWAITED = """
@@ -128,4 +128,4 @@ model.generate("a", num_predict=2, regex="[ab]*")
 model.generate("a", num_predict=2, template="chatml")
 """
     there = imported(ANSWER.format(more=more), home)
-    assert there >= {"asyncio", "llguidance", "numpy", *FOR_A_TEMPLATE, "modelkit.answers.waking"}
+    assert there >= {"asyncio", "llguidance", "numpy", *FOR_A_TEMPLATE, "modelkit.answers.waker"}

@@ -17,7 +17,7 @@ import pytest
 from modelkit.address import RegistryAddress
 from modelkit.errors import LoadError, ModelNotFound
 from modelkit.fetch.registry.origin import keep_origin
-from modelkit.ranks import bringing, rounds
+from modelkit.ranks import package_transfer, rounds
 from modelkit.ranks.fetching import Fetching
 from modelkit.ranks.progress import Progress
 from modelkit.store import Store, build_artifact
@@ -77,7 +77,7 @@ class Scene:
         said: dict[str, Any] = {}
         try:
             hosts, progress = ["here"] * self.group.size, Progress(self.group.size)
-            with bringing.bring(self.group, self.home, name, digest, hosts, progress) as brought:
+            with package_transfer.bring(self.group, self.home, name, digest, hosts, progress) as brought:
                 said["notes"] = brought.notes
         except LoadError as error:
             said["problem"] = error.message

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from modelkit.server.app import make_app
+from modelkit.server.models.model_source import StoredModels
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from runtime.records import dataclass

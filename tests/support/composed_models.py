@@ -18,7 +18,7 @@ from runtime.loaded import LoadedModel
 from runtime.loading import load_model
 from runtime.nn.adapters.low_rank import LowRanks
 from runtime.speculate.drafter import Drafter, Proposal, Rows
-from runtime.speculate.forced import ForcedDrafter
+from runtime.speculate.forced_tokens import ForcedDrafter
 from runtime.speculate.ngram import NgramDrafter
 from runtime.speculate.pair import drafters_for, pair_problem
 from runtime.trunks.taps import taps_of

@@ -250,7 +250,7 @@ def restarted(group: Group, kind: str, cut: str) -> object:
         engine = Engine(
             lambda: share_of(reference, folder, cut, group, {}),
             options(prefix_folder=kept, mark_spacing=1),
-            crew=Leading(group),
+            leading=Leading(group),
         )
         again = request(PROMPT, 6, marks=(9, 20)) if reference.source is None else asked(PROMPT, 6)
         with engine.submit(again) as stream:
@@ -296,7 +296,7 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
     alone = Engine(whole, options(), drafters, None, sources())
     expected = play(alone)
     alone.close()
-    crew = Engine(share, options(), drafters, None, sources(), crew=Leading(group))
+    crew = Engine(share, options(), drafters, None, sources(), leading=Leading(group))
     said = play(crew)
     mine = crew.call(lambda _model: kept(store_of(crew)))
     crew.close()
@@ -339,7 +339,7 @@ def headed(group: Group, kind: str, cut: str) -> object:
         return Follower(group, share()).run()
     said: list[Any] = []
     for load, crew in ((lambda: reference.load(folder), None), (share, Leading(group))):
-        engine = Engine(load, options(), lambda of, memory: drafters_for(of, None, memory), crew=crew)
+        engine = Engine(load, options(), lambda of, memory: drafters_for(of, None, memory), leading=crew)
         said.append(brief(engine))
         engine.close()
     return said
@@ -384,7 +384,7 @@ def _guessed(folder: Path, load: Callable[[], LoadedModel], crew: Leading | None
     with pytest.MonkeyPatch.context() as patched:
         always_drafting(patched)
         patched.setattr(AssistantDrafter, "propose", noting)
-        engine = Engine(load, options(), drafters, crew=crew)
+        engine = Engine(load, options(), drafters, leading=crew)
         said = answers(engine, request(PROMPT, 9), request(PROMPT[4:], 9))
         said += answers(engine, request((*PROMPT, 7), 9, marks=(9, 20)), request((*PROMPT[:20], 3, 7), 9))
         engine.close()

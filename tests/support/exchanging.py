@@ -12,7 +12,7 @@ import mlx.core as mx
 from runtime.cpu import native
 from runtime.errors import RankLost
 from runtime.ranks.group import Group
-from runtime.ranks.seat import SMALL_BYTES, Seat
+from runtime.ranks.stage_rank import SMALL_BYTES, StageRank
 
 
 def arrays(group: Group) -> object:
@@ -40,7 +40,7 @@ def seats(group: Group, shards: int, count: int) -> object:
     first = group.rank - group.rank % shards
     if first + shards > group.size:
         return True  # a stage that is not whole
-    seat = Seat(group, shards)
+    seat = StageRank(group, shards)
     stage = [mx.random.normal((count,), key=mx.random.key(rank)) for rank in range(first, first + shards)]
     mx.eval(stage)
     sums = [seat.sum(stage[seat.shard] * times) for times in (1, 3)]
@@ -82,7 +82,7 @@ def orders(group: Group) -> object:
     try:
         found = list[Any]()
         for shards in {2, group.size}:
-            seat = Seat(group, shards)
+            seat = StageRank(group, shards)
             sums = [seat.sum(mx.full((2,), number)) for number in (1.0, 3.0)]
             for one in sums[:: -1 if group.rank % 2 else 1]:
                 mx.eval(one)

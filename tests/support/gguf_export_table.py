@@ -1,6 +1,6 @@
 """The part of docs/export.md about GGUF: what becomes of each format, asked of the function that decides."""
 
-from modelkit.pack.gguf.fitting import Fit, Scales, fit
+from modelkit.pack.gguf.type_choice import Scales, TypeChoice, choose_type
 from modelkit.source.prequantized import Packing
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.quant import FORMATS, Format
@@ -70,9 +70,9 @@ def _shown(row: Format) -> bool:
 
 def _row(row: Format) -> str:
     chosen = (
-        fit(Packing(row.bits, row.group_size, row.mode), _WIDTH, _USUAL)
+        choose_type(Packing(row.bits, row.group_size, row.mode), _WIDTH, _USUAL)
         if row.mode
-        else Fit(row.name, "copied")
+        else TypeChoice(row.name, "copied")
     )
     stored = BLOCK_TYPES[chosen.type].bits_per_weight
     why = f": {chosen.why}" if chosen.why else ""

@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from modelkit.pack.gguf.stored import norm_of_head
+from modelkit.pack.gguf.tensors import norm_of_head
 from modelkit.pack.planning.experts import gather
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.matrix import Matrix

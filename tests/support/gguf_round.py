@@ -9,7 +9,7 @@ import numpy as np
 
 from modelkit.pack.gguf.export import Planned, plan_gguf
 from modelkit.pack.gguf.rows import numbers, pieces
-from modelkit.pack.gguf.stored import stored_tensors
+from modelkit.pack.gguf.tensors import stored_tensors
 from modelkit.pack.gguf.writing import write_gguf
 from modelkit.pack.sources import open_package
 from modelkit.pack.writing.reader import Reader

@@ -20,6 +20,7 @@ from modelkit.answers.streams import GenerationStream
 from modelkit.model import Model
 from modelkit.output.events import Event, Text
 from modelkit.server import app
+from modelkit.server.active_request import ActiveRequest
 from modelkit.server.ask import Ask, Started
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import Fault
@@ -28,7 +29,6 @@ from modelkit.server.http.listening import Server
 from modelkit.server.http.place import Place, listen
 from modelkit.server.serving import Serving
 from modelkit.server.streaming import NDJSON, SSE, ndjson, sse, stream
-from modelkit.server.underway import Underway
 
 OPTIONS: dict[str, Any] = {"temperature": 0, "draft_num_predict": 0}
 
@@ -58,7 +58,7 @@ class Seen:
 
 async def whole(request: Request, ask: Ask) -> list[Generation]:
     """All rows, at their end. Raises what went wrong, and where nobody waits for it any more."""
-    under = Underway(request, ask)
+    under = ActiveRequest(request, ask)
     answers: dict[int, Generation] = {}
     try:
         async for step in under:

@@ -12,7 +12,7 @@ from typing import Any
 
 import modelkit
 from modelkit.errors import ModelkitError
-from modelkit.ranks.present import present
+from modelkit.ranks.current import current_group
 
 
 def timed(answer: Any) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def timed(answer: Any) -> dict[str, Any]:
 
 def main(folder: str, ranks: str, shards: str, how: str) -> object:
     with modelkit.load(folder, ranks=int(ranks), shards=int(shards), num_ctx=128) as model:
-        crew = present()
+        crew = current_group()
         assert crew is not None
         assert crew._children is not None
         processes = crew._children._processes

@@ -46,7 +46,7 @@ def lead(group: Group, kept: PrefixFolder) -> object:
         engine = Engine(
             lambda: share_of(Reference(KIND), Path("model-0"), CUT, group, {}),
             options(prefix_folder=kept, mark_spacing=1),
-            crew=Leading(group),
+            leading=Leading(group),
         )
         began = time.monotonic()
         try:

@@ -318,7 +318,7 @@ class Run:
             for name in self.adapters
         ]
         drafters = self._drafters if together else _none
-        engine = Engine(load, options, drafters, None, sources, crew=Leading(self.group) if crew else None)
+        engine = Engine(load, options, drafters, None, sources, leading=Leading(self.group) if crew else None)
         try:
             return _play(engine, self.asked, together=together)
         finally:

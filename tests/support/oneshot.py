@@ -23,7 +23,7 @@ from runtime.cache.layout import (
 from runtime.cache.protocol import ScanFunction, View
 from runtime.cache.recurrent import zero_states
 from runtime.cache.snapshot import Reach
-from runtime.cache.visible import visible_slots
+from runtime.cache.visibility import visible_slots
 from runtime.step import Step
 
 

@@ -16,12 +16,12 @@ import modelkit
 from modelkit.errors import LoadError
 from modelkit.fetch.registry import blobs
 from modelkit.opening.read import open_model, open_outline
-from modelkit.ranks import slicing, streaming
-from modelkit.ranks.bringing import bring
+from modelkit.ranks import slices, streaming
 from modelkit.ranks.facts import Member, own_facts
 from modelkit.ranks.job import Job, plan_of
+from modelkit.ranks.package_transfer import bring
 from modelkit.ranks.progress import Progress
-from modelkit.ranks.slicing import give_slices
+from modelkit.ranks.slices import give_slices
 from modelkit.settings import Settings
 from modelkit.store import Store
 from modelkit.store.slices import SliceWriter
@@ -268,7 +268,7 @@ def scenes(group: Group, name: str, *words: str) -> Any:
     done: dict[str, Callable[..., Any]] = {"came": came, "hostile": hostile}
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(streaming, "PIECE_BYTES", 3000)
-        patched.setattr(slicing, "ROUND_BYTES", 20_000)
+        patched.setattr(slices, "ROUND_BYTES", 20_000)
         patched.setattr(blobs, "PROGRESS_BYTES", 3000)
         patched.setattr(os, "fsync", lambda fd: None)
         return done[name](Scene(group), *words)

@@ -10,8 +10,8 @@ from typing import Any
 
 import modelkit
 from modelkit.server.log import Log
+from modelkit.server.models.model_source import StoredModels
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.browser import Tab, find_browser, launched

@@ -12,9 +12,9 @@ from typing import Any
 from modelkit.errors import ModelNotFound
 from modelkit.memory import Memory
 from modelkit.model import Model
+from modelkit.server.models.model_source import FoundModel, LoadListener
 from modelkit.server.models.moves import Capacity
 from modelkit.server.models.pool import Lease, Pool
-from modelkit.server.models.stored import FoundModel, LoadListener
 from runtime.engine.activity import Activity
 
 

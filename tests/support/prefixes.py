@@ -10,7 +10,7 @@ from runtime.cache.build import build_memory
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Rotating, Shared, Stateless
 from runtime.cache.memory import LayerMemory
 from runtime.cache.prefix import PrefixStore
-from runtime.cache.restoring import Restoring
+from runtime.cache.restore import Restoring
 from runtime.cache.trie import Node
 from runtime.step import Step
 from tests.support.invariants import check_tree

@@ -5,13 +5,13 @@ from typing import Any
 
 import mlx.core as mx
 
-from modelkit.ranks import crew as crews
-from modelkit.ranks.crew import Crew
-from modelkit.ranks.following import follow
-from modelkit.ranks.meeting import join
+from modelkit.ranks import rank_group as crews
+from modelkit.ranks.follower import follow
+from modelkit.ranks.rank_group import RankGroup
+from modelkit.ranks.rendezvous import join
 
 
-def late(crew: Crew) -> None:
+def late(crew: RankGroup) -> None:
     """What is sent from here waits for a second of work."""
     group: Any = crew._group
     send = group.send

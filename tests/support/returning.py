@@ -47,7 +47,7 @@ def _led(group: Group, shards: int, prompt: int, chunk: int, tokens: int, follow
         model = load_share(record["config"], [file], Assignment(plan, group))
         if group.rank:
             return follow(Follower(group, model).run)
-        engine = Engine(lambda: model, Options(128, budget_tokens=chunk), crew=Leading(group))
+        engine = Engine(lambda: model, Options(128, budget_tokens=chunk), leading=Leading(group))
         request = Request(tuple(3 + place % 50 for place in range(prompt)), tokens, SamplingParams())
         try:
             return sum(len(delta.ids) for delta in engine.submit(request))

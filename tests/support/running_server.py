@@ -12,9 +12,9 @@ from modelkit.server.announce import announce, withdraw
 from modelkit.server.app import make_app
 from modelkit.server.http.listening import Server
 from modelkit.server.http.place import Place, address_of, listen
+from modelkit.server.models.model_source import ModelSource, StoredModels
 from modelkit.server.models.moves import Capacity
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import ModelSource, StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.served import Quiet

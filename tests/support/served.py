@@ -20,8 +20,8 @@ from modelkit.output.collected import Collected
 from modelkit.output.events import Event
 from modelkit.server.app import make_app
 from modelkit.server.log import Log
+from modelkit.server.models.model_source import ModelSource
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import ModelSource
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from runtime.engine.request import Delta, PromptProgress, Usage

@@ -27,7 +27,7 @@ from runtime.nn.adapters.low_rank import HEAD, LowRanks, Rows
 from runtime.nn.adapters.rows import RowAdapters
 from runtime.nn.adapters.stacks import AdapterStacks
 from runtime.nn.positions.rope_spec import long_after
-from runtime.ranks import seat
+from runtime.ranks import stage_rank
 from runtime.ranks.group import Group
 from runtime.ranks.load import Assignment, load_share
 from runtime.ranks.parts import parts_of
@@ -251,9 +251,9 @@ FORMS: dict[str, Callable[[dict[str, mx.array], Mapping[str, Any]], Stored]] = {
 
 
 def in_turns(group: Group, *names: str) -> dict[str, Any]:
-    """With sums whose messages are long ones, so that of two ranks one sends first (`runtime.ranks.seat`)."""
+    """With sums whose messages are long ones, so that of two ranks one sends first (`ranks.stage_rank`)."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(seat, "SMALL_BYTES", 0)
+        patched.setattr(stage_rank, "SMALL_BYTES", 0)
         return found(group, 2, "floats", *names)
 
 

@@ -15,12 +15,12 @@ import pytest
 import modelkit
 from modelkit.errors import LoadError
 from modelkit.opening.read import open_model, open_outline
-from modelkit.ranks import slicing
-from modelkit.ranks.bringing import bring
+from modelkit.ranks import slices
 from modelkit.ranks.facts import Member, own_facts
 from modelkit.ranks.job import Job, plan_of
+from modelkit.ranks.package_transfer import bring
 from modelkit.ranks.progress import Progress
-from modelkit.ranks.slicing import give_slices
+from modelkit.ranks.slices import give_slices
 from modelkit.settings import Settings
 from modelkit.store import Store
 from modelkit.store.slices import SliceWriter
@@ -161,8 +161,8 @@ SCENES: dict[str, Callable[[Scene], Any]] = {
 def scenes(group: Group, *names: str) -> dict[str, Any]:
     """What each gave on this rank."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(slicing, "PIECE_BYTES", 3000)
-        patched.setattr(slicing, "ROUND_BYTES", 20_000)
+        patched.setattr(slices, "PIECE_BYTES", 3000)
+        patched.setattr(slices, "ROUND_BYTES", 20_000)
         patched.setattr(os, "fsync", lambda fd: None)
         return {name: SCENES[name](Scene(group)) for name in names}
 

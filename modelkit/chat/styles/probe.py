@@ -12,11 +12,11 @@ import re
 from dataclasses import replace
 
 from modelkit.chat.message import Message, ToolCall
-from modelkit.chat.patience import Patience
 from modelkit.chat.styles.derive import ID, KEYS, LAST_TAG, NAMES, VALUES, Written, common_start, derived
 from modelkit.chat.styles.style import Span, Style
 from modelkit.chat.styles.writing import write_calls
 from modelkit.chat.template import ChatTemplate
+from modelkit.chat.time_limit import TimeLimit
 from modelkit.errors import TemplateError
 
 _MOST_CHARS = 20_000  # of an answer that says a few words: what a hostile template writes is searched too
@@ -43,25 +43,25 @@ _TOOLS = [
 
 def probed(template: ChatTemplate) -> Style | None:
     """None where nothing was found that holds. Some renderings of a few messages."""
-    talk = _Talk(template)
-    think = _think(talk)
-    style = _calls(talk, think)
+    probe = _Probe(template)
+    think = _think(probe)
+    style = _calls(probe, think)
     if style is None and think is not None:
         style = Style("derived", "Derived from the chat template", think=think)
     return style
 
 
-class _Talk:
+class _Probe:
     """What the template writes of an answer, from where it begins."""
 
     def __init__(self, template: ChatTemplate) -> None:
-        self._template, self._patience = template, Patience()
+        self._template, self._time_limit = template, TimeLimit()
         plain = Message("assistant", _SAID)
         self.said = self._text(plain) or self._text(plain, tools=True)
         self.many = template.habits().many_calls
 
     def _text(self, answer: Message, *, tools: bool = False) -> str | None:
-        if self._patience.over:
+        if self._time_limit.over:
             return None
         try:
             return self._template.render(
@@ -85,14 +85,14 @@ class _Talk:
         return (self.said or "").rpartition(_SAID)[2]
 
 
-def _think(talk: _Talk) -> Span | None:
-    text = talk.answer(Message("assistant", _SAID, _THOUGHT))
+def _think(probe: _Probe) -> Span | None:
+    text = probe.answer(Message("assistant", _SAID, _THOUGHT))
     if text is None or _THOUGHT not in text or _SAID not in text:
         return None
     before, _, behind = text.partition(_THOUGHT)
     close = behind.partition(_SAID)[0]
     if not before:  # the plain answer has an empty span: what they have in common ends inside it
-        whole = (talk.said or "").partition(_SAID)[0].removesuffix(close)
+        whole = (probe.said or "").partition(_SAID)[0].removesuffix(close)
         found = LAST_TAG.search(whole)
         before = found.group() if found else ""
     if _TAG.fullmatch(before) and _TAG.fullmatch(close):
@@ -100,8 +100,8 @@ def _think(talk: _Talk) -> Span | None:
     return None
 
 
-def _calls(talk: _Talk, think: Span | None) -> Style | None:
-    found = _found(talk, think)
+def _calls(probe: _Probe, think: Span | None) -> Style | None:
+    found = _found(probe, think)
     if found is None:
         return None
     holding = (style for style in derived(found) if _holds(style, found))
@@ -114,15 +114,15 @@ def _samples() -> tuple[tuple[ToolCall, ...], ...]:
     return (first,), (first, second), (ToolCall(NAMES[0], dict(zip(KEYS, VALUES, strict=True)), ID),)
 
 
-def _found(talk: _Talk, think: Span | None) -> Written | None:
+def _found(probe: _Probe, think: Span | None) -> Written | None:
     texts: list[str | None] = []
     for calls in _samples():
-        text = talk.answer(Message("assistant", tool_calls=calls), tools=True)
+        text = probe.answer(Message("assistant", tool_calls=calls), tools=True)
         if text is None or not all(value in text for call in calls for value in call.arguments.values()):
             return None
-        texts.append(_trimmed(text, talk.end, think))
+        texts.append(_trimmed(text, probe.end, think))
     one, two, wide = texts
-    return Written(one or "", two if talk.many else None, wide or "")
+    return Written(one or "", two if probe.many else None, wide or "")
 
 
 def _trimmed(text: str, end: str, think: Span | None) -> str:

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from modelkit.arguments import shown
 from modelkit.chat.message import Message
-from modelkit.chat.patience import Patience
 from modelkit.chat.styles.ends import WORDS, Ends, ends_of, spoken
 from modelkit.chat.styles.style import Style
 from modelkit.chat.template import ChatTemplate
+from modelkit.chat.time_limit import TimeLimit
 from modelkit.errors import RequestError, TemplateError
 from runtime.records import dataclass
 
@@ -204,7 +204,7 @@ def _default(
 
 class _Probe:
     def __init__(self, template: ChatTemplate) -> None:
-        self.template, self._patience = template, Patience()
+        self.template, self._time_limit = template, TimeLimit()
         self.plain = self.text({})
 
     def text(self, variables: Mapping[str, Any]) -> str | None:
@@ -216,7 +216,7 @@ class _Probe:
         return self._rendered((Message("system", system), *_ASKED), {})
 
     def _rendered(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str | None:
-        if self._patience.over:
+        if self._time_limit.over:
             return None
         try:
             return self.template.render(messages, variables=variables)

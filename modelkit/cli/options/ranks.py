@@ -49,10 +49,10 @@ def _leading(ctx: click.Context, _param: click.Parameter, ranks: int | None) -> 
 
 def progress_of_ranks() -> str:
     """What all ranks have fetched or read of a model that is loaded, for `Waiting`; "" for one alone."""
-    from modelkit.ranks.present import present
+    from modelkit.ranks.current import current_group
 
-    crew = present()
-    return "" if crew is None else crew.progress.text()
+    rank_group = current_group()
+    return "" if rank_group is None else rank_group.progress.text()
 
 
 def follows(ctx: click.Context, ranks: int | None) -> None:
@@ -62,14 +62,14 @@ def follows(ctx: click.Context, ranks: int | None) -> None:
     if ranks is not None:
         raise click.UsageError("--ranks starts processes here, but a launcher has started some already")
     from modelkit.cli.terminal.screen import Waiting
-    from modelkit.ranks.following import follow
-    from modelkit.ranks.meeting import join
+    from modelkit.ranks.follower import follow
+    from modelkit.ranks.rendezvous import join
 
     with Waiting("waiting for the other machines"):
-        crew = join()
-    if crew.rank > 0:
+        rank_group = join()
+    if rank_group.rank > 0:
         interrupts.leave_to_another()
-        ctx.exit(follow(crew))
+        ctx.exit(follow(rank_group))
     end_with_launcher(reads=True)
 
 

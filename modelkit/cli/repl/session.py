@@ -12,7 +12,7 @@ from modelkit.cli.repl.saved import ConversationFile
 from modelkit.cli.terminal import interrupts
 from modelkit.cli.terminal.lines import Reader
 from modelkit.cli.terminal.screen import echo, note, state
-from modelkit.cli.terminal.speaking import say
+from modelkit.cli.terminal.speaker import say
 from modelkit.cli.terminal.ui import printable
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.modelfile import Parameters

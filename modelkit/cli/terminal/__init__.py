@@ -3,7 +3,7 @@
 screen              standard output and standard error: text, notes, errors, signs of life
 tables, columns     tables that fit the terminal; the width of characters
 progress            progress bars
-speaking, wrapping  an answer while it is generated; breaking its lines between words
+speaker, wrapping   an answer while it is generated; breaking its lines between words
 ui                  sizes, times and safe text
 lines, typed        reading lines; decoding what was typed
 interrupts          what Ctrl-C does at every moment of a command

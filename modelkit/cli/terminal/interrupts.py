@@ -23,7 +23,7 @@ import signal
 from contextlib import suppress
 from types import FrameType, TracebackType
 
-from modelkit.cli.leaving import INTERRUPTED, leave
+from modelkit.cli.early_exit import INTERRUPTED, leave
 from modelkit.temporary import put_away
 
 LATER_S = 0.02  # until an interrupt that came at a wrong moment is tried again

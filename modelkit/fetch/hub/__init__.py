@@ -5,7 +5,7 @@
     library         questions to the server, through huggingface_hub; its errors in our words
     transfer        one file, over as many attempts as it takes, hashed as it comes
     cache           huggingface_hub's folder: what is there, and where a new file goes
-    together        several transfers at a time
+    parallel        several transfers at a time
     obtain          all of the above for one address
 
 A commit is settled first and everything is asked for by it, so nothing changes in the middle. Sizes are

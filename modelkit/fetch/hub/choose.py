@@ -2,7 +2,7 @@
 
 A list of what is wanted, never of what is not: repositories hold the same weights three times
 (`consolidated`, `*.bin`, `original/`), exports for other programs, code. What belongs to weights is
-`source.belongings`' to say, so that exactly what a package keeps is fetched.
+`source.companion_files`' to say, so that exactly what a package keeps is fetched.
 """
 
 import re
@@ -14,7 +14,7 @@ from modelkit.errors import FetchError, StoreError, UnsupportedSource
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.quants import GgufModel, gguf_models, pick, whole
 from modelkit.source.adapters import mlx, peft
-from modelkit.source.belongings import documents_of, kept_of
+from modelkit.source.companion_files import documents_of, kept_of
 from modelkit.source.gguf.folder import is_gguf
 from modelkit.source.shards import INDEX, is_model
 from modelkit.source.sniff import weights_kind

@@ -18,15 +18,15 @@ from modelkit.address import HubAddress
 from modelkit.display import shown
 from modelkit.errors import FetchError, SourceError, StoreError
 from modelkit.fetch.access import MOMENT_BYTES, Access
-from modelkit.fetch.beside import Folders, find_beside
 from modelkit.fetch.hollow import write_hollow
 from modelkit.fetch.hub.cache import RepositoryCache, Snapshot, promised
 from modelkit.fetch.hub.choose import Choice, choose_model, local_name
 from modelkit.fetch.hub.library import Unreachable, ask_listing, server
 from modelkit.fetch.hub.listing import Listed, Listing
-from modelkit.fetch.hub.together import side_by_side
+from modelkit.fetch.hub.parallel import side_by_side
 from modelkit.fetch.hub.transfer import ATTEMPTS, LONGEST_WAIT_S, Transfer, git_hash, left_bytes
 from modelkit.fetch.local import Local
+from modelkit.fetch.other_programs import Folders, find_beside
 from modelkit.fetch.upstream import Upstream, bare_endpoint
 from modelkit.progress import bar
 from modelkit.settings.places import HubSettings

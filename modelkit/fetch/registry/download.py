@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.blobs import Attempts, ask_blob, is_part
 from modelkit.fetch.registry.client import Registry
-from modelkit.fetch.registry.together import side_by_side
+from modelkit.fetch.registry.parallel import side_by_side
 from modelkit.fetch.registry.wire import Answer, Interrupted
 from modelkit.progress import Advance
 from modelkit.store.digest import Blob

@@ -15,7 +15,7 @@ from modelkit.fetch.access import Access
 from modelkit.fetch.ollama import OllamaManifest
 from modelkit.fetch.pull import Foresee, Judge, Make, Pulled
 from modelkit.fetch.registry.client import NotThere, Registry
-from modelkit.fetch.registry.early import judge_early
+from modelkit.fetch.registry.early_check import judge_early
 from modelkit.fetch.registry.gguf import GgufFiles, Making, pull_ollama
 from modelkit.fetch.registry.kinds import RemotePackage, is_ollama, read_package
 from modelkit.fetch.registry.manifests import Document, get_manifest, model_of, referrers, tags

@@ -10,9 +10,9 @@ from modelkit.fetch.access import Access
 from modelkit.fetch.registry.client import Registry
 from modelkit.fetch.registry.manifests import has_manifest, put_manifest
 from modelkit.fetch.registry.origin import keep_origin
-from modelkit.fetch.registry.remembered import Remembered
+from modelkit.fetch.registry.parallel import side_by_side
+from modelkit.fetch.registry.push_cache import PushCache
 from modelkit.fetch.registry.source import open_registry
-from modelkit.fetch.registry.together import side_by_side
 from modelkit.fetch.registry.upload import CHUNK_BYTES, Uploads
 from modelkit.fetch.registry.wire import Limits
 from modelkit.progress import bar
@@ -78,13 +78,13 @@ def push(
     ):
         refuse_outline(package, "pushed")
         registry.ping()
-        remembered = Remembered(store.root.parent, address.host)
+        push_cache = PushCache(store.root.parent, address.host)
         sent = _Sent(0, 0)
         if not has_manifest(registry, address.repository, package.digest):
-            sent = _send(registry, address.repository, package, store, access, remembered, chunk_bytes)
+            sent = _send(registry, address.repository, package, store, access, push_cache, chunk_bytes)
         raw = store.blob_path(package.digest).read_bytes()
         put_manifest(registry, address.repository, tag, raw, MANIFEST_TYPE)
-        remembered.keep_places(address.repository, sorted(one.digest for one in package.manifest.blobs))
+        push_cache.keep_places(address.repository, sorted(one.digest for one in package.manifest.blobs))
         keep_origin(store, package.digest, address)
     tagged = RegistryAddress(address.host, address.repository, tag)
     return Pushed(tagged, package.digest, package.size_bytes, sent.sent_bytes, sent.mounted)
@@ -102,13 +102,13 @@ def _send(
     package: Package,
     store: Store,
     access: Access,
-    remembered: Remembered,
+    push_cache: PushCache,
     chunk_bytes: int,
 ) -> _Sent:
     blobs = sorted(package.manifest.blobs, key=lambda blob: (blob.size_bytes, blob.digest))
     _check(package, blobs, store, access)
     with bar(access.listener, "push", sum(blob.size_bytes for blob in blobs)):
-        uploads = Uploads(registry, repository, remembered, access.listener.advance, chunk_bytes=chunk_bytes)
+        uploads = Uploads(registry, repository, push_cache, access.listener.advance, chunk_bytes=chunk_bytes)
         tasks = [partial(uploads.send, blob, store.blob_path(blob.digest)) for blob in blobs]
         side_by_side(tasks, _AT_ONCE, lambda _: registry.abort())
     return _Sent(uploads.sent_bytes, len(uploads.mounted))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.client import Registry, Request, pull_scope
-from modelkit.fetch.registry.remembered import Remembered
+from modelkit.fetch.registry.push_cache import PushCache
 from modelkit.fetch.registry.session import Lost, Session, Sessions
 from modelkit.fetch.registry.tokens import Denied
 from modelkit.fetch.registry.wire import Interrupted
@@ -28,7 +28,7 @@ class Uploads:
         self,
         registry: Registry,
         repository: str,
-        remembered: Remembered,
+        push_cache: PushCache,
         advance: Advance,
         *,
         chunk_bytes: int = CHUNK_BYTES,
@@ -36,7 +36,7 @@ class Uploads:
         """advance: called from several threads, one call at a time."""
         self._registry = registry
         self._repository = repository
-        self._remembered = remembered
+        self._push_cache = push_cache
         self._advance = advance
         self._chunk_bytes = chunk_bytes
         self._sessions = Sessions(registry, repository, chunk_bytes)
@@ -88,7 +88,7 @@ class Uploads:
 
     def _begun(self, blob: Blob) -> Session | None:
         """A new upload; None where another repository had the blob."""
-        sources = [one for one in self._remembered.places(blob.digest) if one != self._repository]
+        sources = [one for one in self._push_cache.places(blob.digest) if one != self._repository]
         try:
             return self._sessions.begin(blob, sources[0] if sources else None)
         except Denied:
@@ -97,7 +97,7 @@ class Uploads:
             return self._sessions.begin(blob, None)
 
     def _taken_up(self, blob: Blob) -> Session | None:
-        known = self._remembered.upload(self._repository, blob.digest)
+        known = self._push_cache.upload(self._repository, blob.digest)
         return self._sessions.take_up(known, blob) if known else None
 
     def _send(self, blob: Blob, path: Path, session: Session, progress: "_SentBytes") -> None:
@@ -135,7 +135,7 @@ class Uploads:
         if blob.size_bytes > self._chunk_bytes:
             url = None if session is None else str(session.url)
             with self._mutex:
-                self._remembered.keep_upload(self._repository, blob.digest, url)
+                self._push_cache.keep_upload(self._repository, blob.digest, url)
 
     def tell(self, count: int, *, sent: bool = False) -> None:
         """Bytes that the registry has now, or, below zero, has not any more. sent: they were just sent."""

@@ -4,8 +4,8 @@ Under any grammar, or none: the mask is the grammar's until the budget is spent,
 mark after the other. So a batch's other rows see nothing of it, drafts that go on thinking are refused where
 they stand, and the mark itself is drafted for nothing. A call that has ended the thinking is left alone, and
 so is text in which an opening mark is spelt: thinking begins where whoever reads the answer sees it begin
-(`modelkit.output.splitting`). Behind a budget that is spent it does not begin again (`reopened_thinking`), as
-far as headers or added tokens begin it: it would only be closed.
+(`modelkit.output.text_splitter`). Behind a budget that is spent it does not begin again
+(`reopened_thinking`), as far as headers or added tokens begin it: it would only be closed.
 """
 
 from collections.abc import Collection, Mapping, Sequence

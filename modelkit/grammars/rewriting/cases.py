@@ -25,7 +25,7 @@ from modelkit.grammars.schemas.variants import (
     merged,
     own_variant,
 )
-from modelkit.output.reading.fitting import fits, same
+from modelkit.output.reading.validation import fits, same
 from runtime.records import dataclass
 
 MOST_CASES = 256

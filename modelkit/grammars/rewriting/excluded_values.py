@@ -14,7 +14,7 @@ from typing import Any
 from modelkit.grammars.rewriting.cases import TYPES, Case, consistent, excludes_values_only, written_of
 from modelkit.grammars.schemas.traversal import Schema, subschemas
 from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS, NotExpressible, Variant, merged, own_variant
-from modelkit.output.reading.fitting import same
+from modelkit.output.reading.validation import same
 
 NOTHING: Schema = {"allOf": [False]}
 """A schema of no value, where there must be one that can be changed."""

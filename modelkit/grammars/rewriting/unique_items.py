@@ -10,7 +10,7 @@ from math import perm
 from typing import Any
 
 from modelkit.grammars.schemas.traversal import Schema
-from modelkit.output.reading.fitting import same
+from modelkit.output.reading.validation import same
 from modelkit.schema import target
 
 MOST_LISTS = 400

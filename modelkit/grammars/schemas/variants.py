@@ -29,7 +29,7 @@ from modelkit.grammars.patterns.automata import (
 )
 from modelkit.grammars.patterns.elimination import pattern_of
 from modelkit.grammars.patterns.syntax import UnsupportedPattern
-from modelkit.output.reading.fitting import fits, same
+from modelkit.output.reading.validation import fits, same
 from modelkit.schema import target
 
 Schema = Mapping[str, Any]

@@ -6,7 +6,7 @@ Only types matter here. What is not understood may be anything.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from modelkit.output.reading.fitting import fits
+from modelkit.output.reading.validation import fits
 from modelkit.schema import named_types
 
 Types = frozenset[str] | None

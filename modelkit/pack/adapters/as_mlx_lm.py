@@ -15,12 +15,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from modelkit.pack.adapters.exported import ExportedAdapter, as_it_is, folder_files
-from modelkit.pack.adapters.fused import unpacked
+from modelkit.pack.adapters.fusion_plan import unpacked
 from modelkit.pack.mlx_folder.shard import Plain
 from modelkit.pack.mlx_lm.limits import UNKNOWN
+from modelkit.pack.mlx_lm.mutable_folder import MutableFolder
 from modelkit.pack.mlx_lm.names import INSIDE
 from modelkit.pack.mlx_lm.rewriting import rewritten
-from modelkit.pack.mlx_lm.sheet import Sheet
 from modelkit.pack.planning.experts import gather
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.adapters.mlx import CONFIG, WEIGHTS
@@ -142,12 +142,12 @@ def _check_form(exported: ExportedAdapter, touched: set[str]) -> None:
     """
     inventory = exported.origin.source.inventory
     before = {name: Plain(tensor) for name, tensor in inventory.tensors.items()}
-    made = rewritten(Sheet(inventory.config, {"": before}))
-    after = made.sheet.files[""]
+    made = rewritten(MutableFolder(inventory.config, {"": before}))
+    after = made.folder.files[""]
     same = after == before
     fields = (
         exported.table,
-        *(one.get("tie_word_embeddings") for one in (inventory.config, made.sheet.config)),
+        *(one.get("tie_word_embeddings") for one in (inventory.config, made.folder.config)),
     )
     retied = fields[0] in exported.adapter.parameters and fields[1] != fields[2]
     other = sorted(name for name in touched if not same and not isinstance(after.get(name), Plain))

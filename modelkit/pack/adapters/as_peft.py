@@ -14,9 +14,9 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from modelkit.pack.adapters.exported import HEAD_WEIGHT, ExportedAdapter, as_it_is, folder_files
-from modelkit.pack.adapters.fused import unpacked
+from modelkit.pack.adapters.fusion_plan import unpacked
 from modelkit.pack.adapters.peft_names import called, in_transformers
-from modelkit.pack.adapters.repeated import for_every_use
+from modelkit.pack.adapters.shared_blocks import for_every_use
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.adapters.peft import CONFIG, PREFIX, TOKENS, WEIGHTS
 from modelkit.source.tensor import TensorInfo
@@ -74,7 +74,7 @@ def peft_files(exported: ExportedAdapter) -> dict[str, bytes]:
 
 def _peft_tensors(exported: ExportedAdapter) -> _PeftTensors:
     """Raises PlanError for what the checkpoint has otherwise."""
-    from modelkit.pack.adapters.taken_back import Untold, pair_of, shared_places, whole_of
+    from modelkit.pack.adapters.checkpoint_form import Untold, pair_of, shared_places, whole_of
 
     inventory = unpacked(exported.origin.source)
     shapes = in_transformers(inventory, writes=exported.described.writes)

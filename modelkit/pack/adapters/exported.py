@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from modelkit.errors import PlanError
-from modelkit.pack.adapters.fusing import Way, Ways, table_that_parts, ways, ways_of
+from modelkit.pack.adapters.fusion_sites import Way, Ways, table_that_parts, ways, ways_of
 from modelkit.pack.adapters.place import Kind, head_beside
 from modelkit.pack.adapters.stored import StoredAdapter
 from modelkit.pack.sources import Origin

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from modelkit.pack.adapters.fusing import Way, Ways, rows_of
+from modelkit.pack.adapters.fusion_sites import Way, Ways, rows_of
 from modelkit.pack.planning.slabs import Coded, Columns, Factor, Joined, Order, Piece
 from runtime.nn.adapters.low_rank import LowRank, LowRanks
 from runtime.records import dataclass

@@ -13,9 +13,9 @@ import numpy as np
 
 from modelkit.display import shown
 from modelkit.errors import SourceError
-from modelkit.pack.adapters.oriented import HINT, Shapes, oriented
-from modelkit.pack.adapters.repeated import for_first_use
-from modelkit.pack.adapters.saved import TOKENS_HINT, size
+from modelkit.pack.adapters.orientation import HINT, Shapes, oriented
+from modelkit.pack.adapters.shared_blocks import for_first_use
+from modelkit.pack.adapters.whole_parameters import TOKENS_HINT, size
 from modelkit.pack.tying import is_head
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
 from runtime.models import Described

@@ -12,7 +12,7 @@ from typing import Any
 from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.pack.dense import DenseFile
-from modelkit.pack.gguf.stored import Part, Stored
+from modelkit.pack.gguf.tensors import Part, Stored
 from modelkit.pack.planning.slabs import whole
 from modelkit.pack.pooling import FILES, Pooling, read_pooling
 from modelkit.pack.sources import Source

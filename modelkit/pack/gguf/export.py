@@ -10,7 +10,9 @@ from typing import Any
 from modelkit.chat.find import find_template
 from modelkit.errors import StoreError, TemplateError, UnsupportedSource
 from modelkit.pack.authors import read_generation_config, read_suppressed
-from modelkit.pack.gguf.about import (
+from modelkit.pack.gguf.embedding import embedding
+from modelkit.pack.gguf.llama_cpp_limits import limits
+from modelkit.pack.gguf.metadata import (
     general_metadata,
     kept_metadata,
     own_name,
@@ -18,13 +20,11 @@ from modelkit.pack.gguf.about import (
     sampling_metadata,
     unwritten_parameters,
 )
-from modelkit.pack.gguf.embedding import embedding
-from modelkit.pack.gguf.llama_cpp_limits import limits
 from modelkit.pack.gguf.plan import Kind, Written, kinds, plan
 from modelkit.pack.gguf.read_back import check_read_back
 from modelkit.pack.gguf.rows import part_values, values
 from modelkit.pack.gguf.spellings import respelled
-from modelkit.pack.gguf.stored import Stored, stored_tensors
+from modelkit.pack.gguf.tensors import Stored, stored_tensors
 from modelkit.pack.gguf.vocabulary import Vocabulary, vocabulary_metadata
 from modelkit.pack.licenses import is_license
 from modelkit.pack.metadata import Provenance
@@ -147,7 +147,7 @@ def _factors(
     for one in written:
         factors = [tensors[name].factor for name in one.origin.tensors]
         (factor, *others) = factors
-        if any(factors) and (others or factor is None or one.fit.how != "copied"):
+        if any(factors) and (others or factor is None or one.choice.how != "copied"):
             raise UnsupportedSource(f"{label}: {one.entry.name} would need several factors for its blocks")
         if factor:
             found[f"{one.entry.name.removesuffix('.weight')}.scale"] = tuple(part_values(factor, reader))

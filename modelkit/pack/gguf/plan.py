@@ -8,9 +8,9 @@ Source of that list: conversion/base.py of llama.cpp (MIT).
 from collections import defaultdict
 from collections.abc import Mapping
 
-from modelkit.pack.gguf.fitting import Fit, fit
 from modelkit.pack.gguf.rows import scan
-from modelkit.pack.gguf.stored import NUMBERS, Stored
+from modelkit.pack.gguf.tensors import NUMBERS, Stored
+from modelkit.pack.gguf.type_choice import TypeChoice, choose_type
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.gguf.architectures import Origin
 from modelkit.source.gguf.architectures.changes import Columns, Turned
@@ -34,7 +34,7 @@ class Written:
 
     entry: Entry
     origin: Origin
-    fit: Fit
+    choice: TypeChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def kinds(written: list[Written]) -> list[Kind]:
     """By type and way, the largest first."""
     found: dict[tuple[str, str, str], list[Written]] = defaultdict(list)
     for one in written:
-        found[one.fit.type, one.fit.how, one.fit.why].append(one)
+        found[one.choice.type, one.choice.how, one.choice.why].append(one)
     rows = [
         Kind(*key, len(members), sum(one.entry.nbytes for one in members)) for key, members in found.items()
     ]
@@ -65,38 +65,38 @@ def kinds(written: list[Written]) -> list[Kind]:
 
 
 def _written(origin: Origin, tensors: Mapping[str, Stored], reader: Reader) -> Written:
-    chosen = _fit(origin, tensors, reader)
+    chosen = _choose(origin, tensors, reader)
     return Written(Entry(origin.name, BLOCK_TYPES[chosen.type], origin.shape), origin, chosen)
 
 
-def _fit(origin: Origin, tensors: Mapping[str, Stored], reader: Reader) -> Fit:
+def _choose(origin: Origin, tensors: Mapping[str, Stored], reader: Reader) -> TypeChoice:
     sources = [tensors[name] for name in origin.tensors]
     packings = {one.packing for one in sources}
     changed = origin.change is not None and not isinstance(origin.change, Columns | Turned)
     if packings == {None}:
-        return _float_fit(origin, sources, changed=changed)
+        return _choose_float(origin, sources, changed=changed)
     if is_wide(origin):
-        return Fit("f32", "converted")
+        return TypeChoice("f32", "converted")
     (packing, *others) = packings
     if isinstance(packing, BlockType) and not others and origin.change is None:
-        return Fit(packing.name, "copied")
+        return TypeChoice(packing.name, "copied")
     if others or not isinstance(packing, Packing) or not _keeps_groups(origin, packing.group_size):
-        return Fit(
+        return TypeChoice(
             "f16", "rounded", "its parts are packed in different ways" if others else "it is turned over"
         )
-    return fit(packing, origin.shape[-1], scan(origin, tensors, reader))
+    return choose_type(packing, origin.shape[-1], scan(origin, tensors, reader))
 
 
-def _float_fit(origin: Origin, sources: list[Stored], *, changed: bool) -> Fit:
+def _choose_float(origin: Origin, sources: list[Stored], *, changed: bool) -> TypeChoice:
     types = {NUMBERS[one.data.dtype] for one in sources}
     if is_wide(origin) or len(types) > 1:
-        return Fit("f32", "copied" if types == {"f32"} and origin.change is None else "converted")
+        return TypeChoice("f32", "copied" if types == {"f32"} and origin.change is None else "converted")
     (only,) = types
     if only == "i32":
-        return Fit(only, "copied" if sources[0].data.dtype == "I32" else "converted")
+        return TypeChoice(only, "copied" if sources[0].data.dtype == "I32" else "converted")
     if changed and only != "f32":
-        return Fit("f32", "converted")
-    return Fit(only, "copied" if origin.change is None else "converted")
+        return TypeChoice("f32", "converted")
+    return TypeChoice(only, "copied" if origin.change is None else "converted")
 
 
 def _keeps_groups(origin: Origin, group: int) -> bool:

@@ -17,7 +17,7 @@ from modelkit.display import shown
 from modelkit.errors import ModelkitError, UnsupportedSource
 from modelkit.pack.gguf.plan import Written
 from modelkit.pack.gguf.rows import values
-from modelkit.pack.gguf.stored import Stored
+from modelkit.pack.gguf.tensors import Stored
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.gguf.architectures import Described, read_architecture
 from modelkit.source.gguf.architectures.apply import apply

@@ -13,8 +13,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from modelkit.pack.gguf.fitting import Fit, Scales, middle_of
-from modelkit.pack.gguf.stored import Part, Stored
+from modelkit.pack.gguf.tensors import Part, Stored
+from modelkit.pack.gguf.type_choice import Scales, TypeChoice, middle_of
 from modelkit.pack.planning.slabs import Stored as Slab
 from modelkit.pack.writing.reader import Reader
 from modelkit.pack.writing.transform import every_row
@@ -200,16 +200,18 @@ def _flat(part: Part, start: int, stop: int, reader: Reader) -> Array:
     return np.frombuffer(_read(part, start, stop, reader), dtype=_DTYPES[part.dtype])
 
 
-def blocks(origin: Origin, fit: Fit, tensors: Mapping[str, Stored], reader: Reader) -> Iterator[memoryview]:
+def blocks(
+    origin: Origin, choice: TypeChoice, tensors: Mapping[str, Stored], reader: Reader
+) -> Iterator[memoryview]:
     """The bytes of one tensor of the file, piece after piece."""
     first = tensors[origin.tensors[0]]
     if origin.change is not None and not _moves_groups(origin, first):
         changed = _changed(origin, tensors, reader)
-        yield _bytes(_encode_numbers(changed, fit.type))
+        yield _bytes(_encode_numbers(changed, choice.type))
         return
     alike = all(tensors[name].packing == first.packing for name in origin.tensors)
     for piece in pieces(origin, tensors, reader) if alike else _expanded(origin, tensors, reader):
-        yield _bytes(_encoded(piece, first if alike else None, origin, fit))
+        yield _bytes(_encoded(piece, first if alike else None, origin, choice))
 
 
 def _moves_groups(origin: Origin, stored: Stored) -> bool:
@@ -222,14 +224,14 @@ def _moves_groups(origin: Origin, stored: Stored) -> bool:
     )
 
 
-def _encoded(piece: Piece, stored: Stored | None, origin: Origin, fit: Fit) -> Array:
-    if fit.how == "copied":
+def _encoded(piece: Piece, stored: Stored | None, origin: Origin, choice: TypeChoice) -> Array:
+    if choice.how == "copied":
         return piece.data
     if stored is None or stored.packing is None:
-        return _encode_numbers(piece.data if fit.type == "i32" else floats(piece.data), fit.type)
-    if fit.type in ("f32", "f16", "bf16", "q8_0") and not (fit.type == "q8_0" and fit.exact):
-        return _encode_numbers(_with_columns(numbers(piece, stored), origin), fit.type)
-    return _packed_blocks(piece, stored.packing, origin, fit.type)
+        return _encode_numbers(piece.data if choice.type == "i32" else floats(piece.data), choice.type)
+    if choice.type in ("f32", "f16", "bf16", "q8_0") and not (choice.type == "q8_0" and choice.exact):
+        return _encode_numbers(_with_columns(numbers(piece, stored), origin), choice.type)
+    return _packed_blocks(piece, stored.packing, origin, choice.type)
 
 
 def _packed_blocks(piece: Piece, packing: Packing | BlockType, origin: Origin, kind: str) -> Array:

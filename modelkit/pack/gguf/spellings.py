@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from modelkit.pack.gguf.stored import Stored
+from modelkit.pack.gguf.tensors import Stored
 from modelkit.source.gguf.architectures import unplaced
 from runtime.errors import RuntimeFault, WeightMismatch
 from runtime.models.architecture import Described, describe, whole_config

@@ -13,12 +13,12 @@ from unicodedata import normalize
 
 from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
+from modelkit.source.gguf.vocabulary.bpe import byte_level, sequence, split
+from modelkit.source.gguf.vocabulary.export import kind_of, special_ids, state
 from modelkit.source.gguf.vocabulary.files import tokenizer_files
-from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import BYTES, KEY, WORDS
 from modelkit.source.gguf.vocabulary.special import ALL_ENDS
 from modelkit.source.gguf.vocabulary.splitting import SPLITTINGS
-from modelkit.source.gguf.vocabulary.stating import kind_of, special_ids, state
 from modelkit.temporary import TemporaryFolder
 from modelkit.tokenizer.load import load_tokenizer
 from modelkit.tokenizer.tokenizer import Tokenizer

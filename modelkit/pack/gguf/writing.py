@@ -14,7 +14,7 @@ from modelkit.errors import StoreError
 from modelkit.pack.gguf.export import Planned
 from modelkit.pack.gguf.plan import Written
 from modelkit.pack.gguf.rows import blocks
-from modelkit.pack.gguf.stored import Stored
+from modelkit.pack.gguf.tensors import Stored
 from modelkit.pack.writing.reader import Reader
 from modelkit.progress import Advance
 from modelkit.source.gguf.header_bytes import header_bytes, padded
@@ -57,7 +57,7 @@ def _write_tensor(
     file: int, one: Written, tensors: Mapping[str, Stored], reader: Reader, progress: Advance | None
 ) -> None:
     count = 0
-    for piece in blocks(one.origin, one.fit, tensors, reader):
+    for piece in blocks(one.origin, one.choice, tensors, reader):
         write_all(file, piece)
         count += len(piece)
         if progress:

@@ -19,8 +19,8 @@ from modelkit.pack.build import readable
 from modelkit.pack.metadata import DRAFT_FOLDER
 from modelkit.pack.mlx_folder.shard import Matrix, Piece, Plain, Shard
 from modelkit.pack.mlx_lm.limits import Limit
+from modelkit.pack.mlx_lm.mutable_folder import MutableFolder
 from modelkit.pack.mlx_lm.rewriting import rewritten
-from modelkit.pack.mlx_lm.sheet import Sheet
 from modelkit.pack.part import CONFIG
 from modelkit.pack.planning.config import spellings
 from modelkit.pack.sources import Source, open_package
@@ -159,20 +159,20 @@ def _part(source: Source, files: Mapping[str, Path], prefix: str, form: FolderFo
     gone = {one.factor.name for one in matrices.values() if one.factor is not None}
     before = {file.name: _pieces(file, matrices, gone) for file in inventory.weights}
     config = {**inventory.config, **_config(inventory.config, matrices.values())}
-    sheet, done, left = Sheet(config, before), (), ()
+    written, done, left = MutableFolder(config, before), (), ()
     if form is not None:
-        found = rewritten(sheet)
-        sheet, done, left = found.sheet, found.done, found.left
-    shards = {name: Shard(tuple(held.values()), inventory.weights) for name, held in sheet.files.items()}
+        found = rewritten(written)
+        written, done, left = found.folder, found.done, found.left
+    shards = {name: Shard(tuple(held.values()), inventory.weights) for name, held in written.files.items()}
     fresh = {
         file.name: shards[file.name]
         for file in inventory.weights
         if any(one.name in matrices or one.name in gone for one in file.header.tensors)
-        or sheet.files[file.name] != before[file.name]
+        or written.files[file.name] != before[file.name]
     }
-    if not fresh and sheet.config == inventory.config:
+    if not fresh and written.config == inventory.config:
         return _Part({}, [], done, left)
-    made: dict[str, GeneratedFile] = {**fresh, CONFIG: _text(sheet.config)}
+    made: dict[str, GeneratedFile] = {**fresh, CONFIG: _text(written.config)}
     if prefix + INDEX in files:
         made[INDEX] = _text(_index(shards))
     return _Part(made, list(matrices.values()), done, left)

@@ -12,7 +12,7 @@ from typing import Protocol
 import mlx.core as mx
 import numpy as np
 
-from modelkit.pack.planning.planned import Output
+from modelkit.pack.planning.plan_types import Output
 from modelkit.pack.writing.reader import Reader
 from modelkit.pack.writing.write import header_bytes
 from modelkit.source.inventory import WeightFile

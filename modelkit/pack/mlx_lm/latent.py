@@ -12,9 +12,9 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from modelkit.pack.mlx_lm.pieces import FLOATS, CannotMend, rows
-from modelkit.pack.mlx_lm.sheet import Sheet
-from modelkit.pack.planning.planned import Output
+from modelkit.pack.mlx_lm.mutable_folder import MutableFolder
+from modelkit.pack.mlx_lm.pieces import FLOATS, CannotFix, rows
+from modelkit.pack.planning.plan_types import Output
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.tensor import TensorInfo
 from runtime.records import dataclass
@@ -61,26 +61,26 @@ def _widened(part: mx.array) -> mx.array:
     return part if part.dtype == mx.uint8 else part.astype(mx.float32)
 
 
-def apart(sheet: Sheet) -> str:
+def apart(folder: MutableFolder) -> str:
     sizes = ("num_attention_heads", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank")
-    heads, size, values, rank = map(sheet.count, sizes)
-    height, dtype = size + values, sheet.floats()
+    heads, size, values, rank = map(folder.count, sizes)
+    height, dtype = size + values, folder.floats()
     chosen = [head * height + size + row for head in range(heads) for row in range(values)]
-    for module in sheet.modules("self_attn.kv_b_proj"):
+    for module in folder.modules("self_attn.kv_b_proj"):
         named = [f"{module}.{part}" for part in ("weight", "scales", "biases")]
-        found = [tensor for tensor in map(sheet.find, named) if tensor is not None]
+        found = [tensor for tensor in map(folder.find, named) if tensor is not None]
         if len(found) < 2:
             continue
         if any(tensor.shape[0] != heads * height or tensor.dtype not in _WORDS for tensor in found):
-            raise CannotMend(module)
+            raise CannotFix(module)
         before = module.removesuffix("kv_b_proj")
-        form = sheet.form_of(module)
+        form = folder.form_of(module)
         keys = Output(f"{before}embed_q.weight", dtype, (heads, rank, size))
-        sheet.beside(named[0], Keys(keys, tuple(found), form))
+        folder.beside(named[0], Keys(keys, tuple(found), form))
         for tensor in found:
             name = f"{before}unembed_out.{tensor.name.rpartition('.')[2]}"
             made = rows(name, tensor, chosen)
             shape = (heads, values, tensor.shape[1])
-            sheet.put(tensor.name, replace(made, output=replace(made.output, shape=shape)))
-    sheet.rename_modules(lambda module: module.replace("self_attn.kv_b_proj", "self_attn.unembed_out"))
+            folder.put(tensor.name, replace(made, output=replace(made.output, shape=shape)))
+    folder.rename_modules(lambda module: module.replace("self_attn.kv_b_proj", "self_attn.unembed_out"))
     return "kv_b_proj apart: values as they are packed, keys unpacked"

@@ -8,7 +8,7 @@ model or computes other logits; a risk depends on the weights or on the text. No
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from modelkit.pack.mlx_lm import when
+from modelkit.pack.mlx_lm import conditions as when
 from runtime.config.text import levels
 from runtime.models.names import HEADLESS
 from runtime.records import dataclass
@@ -47,7 +47,7 @@ _UNKNOWN = """
 UNKNOWN = frozenset(_UNKNOWN.split())
 
 
-# Sentences that `export --form mlx-lm` can take back (`mlx_lm.mends`).
+# Sentences that `export --form mlx-lm` can take back (`mlx_lm.fixes`).
 OWN_HEAD = "it wants an output head of its own, and this model's is the embedding"
 PACKED_HEAD = "it cannot use a packed embedding for the output head"
 BARE = "it knows the tensors without transformer. before their names"

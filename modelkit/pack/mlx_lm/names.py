@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 from modelkit.pack.mlx_lm import experts
 from modelkit.pack.mlx_lm.limits import UNKNOWN
-from modelkit.pack.mlx_lm.pieces import CannotMend
-from modelkit.pack.mlx_lm.sheet import QUANTIZATION, Sheet
+from modelkit.pack.mlx_lm.mutable_folder import QUANTIZATION, MutableFolder
+from modelkit.pack.mlx_lm.pieces import CannotFix
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.spelling import both_spellings
 from runtime.tensors.checkpoint import TRUNK
@@ -25,64 +25,64 @@ INSIDE: Mapping[str, tuple[tuple[str, str], ...]] = {
 _ENDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
-def unprefixed(sheet: Sheet) -> str:
-    sheet.rename(lambda name: name.removeprefix("transformer."))
+def unprefixed(folder: MutableFolder) -> str:
+    folder.rename(lambda name: name.removeprefix("transformer."))
     return "names without transformer."
 
 
-def prefixed(sheet: Sheet) -> str:
-    sheet.rename(lambda name: name if name.startswith("lm_head.") else f"model.{name}")
+def prefixed(folder: MutableFolder) -> str:
+    folder.rename(lambda name: name if name.startswith("lm_head.") else f"model.{name}")
     return "names with model."
 
 
-def wrapped(kind: str, inside: Callable[[str], str]) -> Callable[[Sheet], str]:
-    def act(sheet: Sheet) -> str:
-        sheet.wrap(kind, "architectures", "tie_word_embeddings", *_ENDS)
-        sheet.rename(inside)
+def wrapped(kind: str, inside: Callable[[str], str]) -> Callable[[MutableFolder], str]:
+    def act(folder: MutableFolder) -> str:
+        folder.wrap(kind, "architectures", "tie_word_embeddings", *_ENDS)
+        folder.rename(inside)
         return f"as the text model of {kind}"
 
     return act
 
 
-def gemma3n(sheet: Sheet) -> str:
+def gemma3n(folder: MutableFolder) -> str:
     """Layers that read another's keys have none in the files of transformers 5; mlx-lm wants some, and uses
     them only where it runs without a cache.
     """
-    shared = sheet.count("num_kv_shared_layers")
-    layers = sheet.count("num_hidden_layers")
-    there = set(sheet.names())
+    shared = folder.count("num_kv_shared_layers")
+    layers = folder.count("num_hidden_layers")
+    there = set(folder.names())
     for layer in range(layers - shared, layers):
         own, like = (f"model.layers.{place}.self_attn." for place in (layer, 0))
         for name in [name for name in there if name.startswith(like)]:
             missing = own + name.removeprefix(like)
             if missing not in there:
-                piece = next(held[name] for held in sheet.files.values() if name in held)
-                sheet.beside(name, piece.called(missing))
-    return wrapped("gemma3n", lambda name: name.replace("model.", "model.language_model.", 1))(sheet)
+                piece = next(held[name] for held in folder.files.values() if name in held)
+                folder.beside(name, piece.called(missing))
+    return wrapped("gemma3n", lambda name: name.replace("model.", "model.language_model.", 1))(folder)
 
 
-def without_towers(sheet: Sheet) -> str:
-    towers = checkpoint_of(sheet.config).towers
-    sheet.drop(towers.has)
+def without_towers(folder: MutableFolder) -> str:
+    towers = checkpoint_of(folder.config).towers
+    folder.drop(towers.has)
     return "without the towers"
 
 
-def text_alone(sheet: Sheet) -> str:
+def text_alone(folder: MutableFolder) -> str:
     """A wrapper that mlx-lm has no class for, as the text model in it."""
     from runtime.errors import UnsupportedModel
     from runtime.models.multimodal import alone
 
     try:
-        text = alone(sheet.config)
+        text = alone(folder.config)
     except UnsupportedModel as fault:
-        raise CannotMend("text") from fault
+        raise CannotFix("text") from fault
     if text["model_type"] in UNKNOWN:
-        raise CannotMend("text")
-    without_towers(sheet)
-    sheet.rename(_in_trunk)
+        raise CannotFix("text")
+    without_towers(folder)
+    folder.rename(_in_trunk)
     kept = (*QUANTIZATION, "dtype", "torch_dtype", *_ENDS)
-    outer = {key: sheet.config[key] for key in kept if key in sheet.config}
-    sheet.config = both_spellings({**outer, **text})  # the block had a name of the wrapper's own
+    outer = {key: folder.config[key] for key in kept if key in folder.config}
+    folder.config = both_spellings({**outer, **text})  # the block had a name of the wrapper's own
     return f"as {text['model_type']} alone"
 
 
@@ -91,24 +91,24 @@ def _in_trunk(name: str) -> str:
     return bare if bare.startswith("lm_head.") else TRUNK + bare
 
 
-def first_mlp(sheet: Sheet) -> str:
+def first_mlp(folder: MutableFolder) -> str:
     called = {f".block_sparse_moe.{part}_proj.": f".mlp.{part}_proj." for part in ("gate", "up", "down")}
-    sheet.rename(lambda name: replaced(name, called))
+    folder.rename(lambda name: replaced(name, called))
     return "names of the first MLP"
 
 
-def own_names(part: str, said: str) -> Callable[[Sheet], str]:
-    def act(sheet: Sheet) -> str:
+def own_names(part: str, said: str) -> Callable[[MutableFolder], str]:
+    def act(folder: MutableFolder) -> str:
         called = {f".block_sparse_moe.{part}.": f".mlp.{part}."}
-        sheet.rename(lambda name: replaced(name, called))
+        folder.rename(lambda name: replaced(name, called))
         return f"names of {said}"
 
     return act
 
 
-def matrices(sheet: Sheet) -> str:
+def matrices(folder: MutableFolder) -> str:
     called = {".self_attn.linear_attn.": ".self_attn.linear.", ".mlp.linear_mlp.": ".mlp.linear."}
-    sheet.rename(lambda name: replaced(name, called))
+    folder.rename(lambda name: replaced(name, called))
     return "names of matrices in place of sublayers"
 
 
@@ -118,19 +118,19 @@ def replaced(name: str, called: Mapping[str, str]) -> str:
     return name
 
 
-def qwen3_5(kind: str) -> Callable[[Sheet], str]:
-    def act(sheet: Sheet) -> str:
-        experts.stack(sheet, "switch_mlp")
-        sheet.rename(lambda name: f"language_model.{name}")
-        sheet.say(model_type=kind)
+def qwen3_5(kind: str) -> Callable[[MutableFolder], str]:
+    def act(folder: MutableFolder) -> str:
+        experts.stack(folder, "switch_mlp")
+        folder.rename(lambda name: f"language_model.{name}")
+        folder.say(model_type=kind)
         return f"as {kind}"
 
     return act
 
 
-def shared(sheet: Sheet) -> str:
-    count = sheet.count("num_hidden_layers")
-    sheet.block.update(
+def shared(folder: MutableFolder) -> str:
+    count = folder.count("num_hidden_layers")
+    folder.block.update(
         model_type="granitemoehybrid",
         architectures=["GraniteMoeHybridForCausalLM"],
         layer_types=["attention"] * count,
@@ -139,11 +139,11 @@ def shared(sheet: Sheet) -> str:
     return "as granitemoehybrid"
 
 
-def inner(sheet: Sheet) -> str:
-    sheet.say(intermediate_size=sheet.count("shared_intermediate_size"))
+def inner(folder: MutableFolder) -> str:
+    folder.say(intermediate_size=folder.count("shared_intermediate_size"))
     return "shared_intermediate_size as intermediate_size"
 
 
-def with_biases(sheet: Sheet) -> str:
-    sheet.say(mamba_proj_bias=True)
+def with_biases(folder: MutableFolder) -> str:
+    folder.say(mamba_proj_bias=True)
     return "use_bias as mamba_proj_bias"

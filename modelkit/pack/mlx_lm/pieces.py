@@ -10,7 +10,7 @@ from math import prod
 import mlx.core as mx
 import numpy as np
 
-from modelkit.pack.planning.planned import Output
+from modelkit.pack.planning.plan_types import Output
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.tensor import TensorInfo
 from runtime.records import dataclass
@@ -20,8 +20,8 @@ FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 _ZERO = bytes(_COPY_BYTES)
 
 
-class CannotMend(Exception):
-    """This package is not one that the mend can be made for."""
+class CannotFix(Exception):
+    """This package is not one that the fix can be made for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +102,10 @@ def stacked(name: str, parts: Sequence[TensorInfo]) -> Pieced:
 
 
 def unstacked(names: Sequence[str], tensor: TensorInfo) -> list[Pieced]:
-    """What lies along a tensor's first axis, each by itself. Raises CannotMend where it is not so many."""
+    """What lies along a tensor's first axis, each by itself. Raises CannotFix where it is not so many."""
     count, *shape = tensor.shape
     if count != len(names):
-        raise CannotMend(tensor.name)
+        raise CannotFix(tensor.name)
     size = tensor.nbytes // max(count, 1)
     return [
         Pieced(Output(name, tensor.dtype, tuple(shape)), ((tensor, place * size, (place + 1) * size),))
@@ -132,10 +132,10 @@ def rows(name: str, tensor: TensorInfo, chosen: Sequence[int], height: int | Non
 
 
 def joined(name: str, parts: Sequence[TensorInfo], first: int, last: int) -> Pieced:
-    """Rows [first, last) of tensors one below the other. Raises CannotMend where widths differ."""
+    """Rows [first, last) of tensors one below the other. Raises CannotFix where widths differ."""
     one = parts[0]
     if any((part.shape[1:], part.dtype) != (one.shape[1:], one.dtype) for part in parts):
-        raise CannotMend(name)
+        raise CannotFix(name)
     row_bytes = one.nbytes // one.shape[0]
     spans: list[tuple[TensorInfo, int, int]] = []
     top = 0
@@ -145,7 +145,7 @@ def joined(name: str, parts: Sequence[TensorInfo], first: int, last: int) -> Pie
             spans.append((part, start * row_bytes, stop * row_bytes))
         top += part.shape[0]
     if last > top:
-        raise CannotMend(name)
+        raise CannotFix(name)
     return Pieced(Output(name, one.dtype, (last - first, *one.shape[1:])), tuple(spans))
 
 

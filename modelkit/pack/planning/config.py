@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from modelkit.pack.planning.planned import Planned
+from modelkit.pack.planning.plan_types import Planned
 from modelkit.pack.planning.spelling import both_spellings
 from modelkit.source.claims import BLOCKS
 from modelkit.source.mlx_block import GGUF_MODE

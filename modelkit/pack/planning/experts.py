@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from modelkit.errors import PlanError
 from modelkit.pack.planning.matrix import Matrix, alone, decoded_dtype, stored_input_first, stored_less_one
-from modelkit.pack.planning.planned import Output, Planned
+from modelkit.pack.planning.plan_types import Output, Planned
 from modelkit.pack.planning.slabs import Piece, Slab, Tiles, turned, whole
 from modelkit.source.tensor import TensorInfo
 from runtime.quant import Format

@@ -15,7 +15,7 @@ from modelkit.units import size
 from runtime.config.text import text_config
 
 if TYPE_CHECKING:
-    from modelkit.pack.planning.planned import Plan
+    from modelkit.pack.planning.plan_types import Plan
 
 FILE = "head.safetensors"
 

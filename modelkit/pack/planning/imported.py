@@ -19,7 +19,7 @@ from modelkit.pack.planning.experts import gather
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.matrix import Matrix
 from modelkit.pack.planning.outputs import decide
-from modelkit.pack.planning.planned import Output, Planned
+from modelkit.pack.planning.plan_types import Output, Planned
 from modelkit.pack.planning.policy import Choice
 from modelkit.pack.planning.slabs import Joined, Piece, Slab
 from modelkit.source.gguf.architectures import Origin, Run

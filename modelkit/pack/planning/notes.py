@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from modelkit.pack.planning.planned import Planned
+from modelkit.pack.planning.plan_types import Planned
 from modelkit.source.prequantized import GgufWeights
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.quant import Format

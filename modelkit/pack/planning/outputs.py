@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from modelkit.pack.planning.matrix import Matrix
-from modelkit.pack.planning.planned import Output, Planned
+from modelkit.pack.planning.plan_types import Output, Planned
 from modelkit.pack.planning.policy import Choice
 from modelkit.pack.planning.slabs import Groups, packing_label, whole
 from modelkit.source.prequantized import Packing

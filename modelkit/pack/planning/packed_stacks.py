@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from modelkit.pack.planning.experts import gather
 from modelkit.pack.planning.matrix import Matrix
-from modelkit.pack.planning.planned import Output, Planned
+from modelkit.pack.planning.plan_types import Output, Planned
 from modelkit.pack.planning.slabs import Groups, Slab
 from modelkit.source.tensor import TensorInfo
 from runtime.tensors.checkpoint import Checkpoint

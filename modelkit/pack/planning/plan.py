@@ -16,17 +16,11 @@ from copy import deepcopy
 from dataclasses import replace
 
 from modelkit.errors import PlanError
-from modelkit.pack.planning.coded import (
-    code_matrices,
-    code_notes,
-    factored_module,
-    kept,
-    quantized,
-    refuse_changed,
-)
 from modelkit.pack.planning.config import converted_config, imported_config, mlx_config, with_blocks
+from modelkit.pack.planning.dequantization import unpack
 from modelkit.pack.planning.experts import deal_out, gather
 from modelkit.pack.planning.families import checkpoint_of, request_for
+from modelkit.pack.planning.file_layout import files_of, in_order
 from modelkit.pack.planning.imported import (
     adapted,
     gguf_matrices,
@@ -36,17 +30,23 @@ from modelkit.pack.planning.imported import (
     requantized,
     torn,
 )
-from modelkit.pack.planning.left_out import is_in_the_way, left_out_notes, to_decide
+from modelkit.pack.planning.integer_codes import (
+    code_matrices,
+    code_notes,
+    factored_module,
+    kept,
+    quantized,
+    refuse_changed,
+)
 from modelkit.pack.planning.matrix import Matrix
 from modelkit.pack.planning.notes import counted, quantizing_notes, requantizing_notes
+from modelkit.pack.planning.omissions import is_in_the_way, left_out_notes, to_decide
 from modelkit.pack.planning.outputs import block_module, decide, packed_module, repacked_module, single
 from modelkit.pack.planning.packed_stacks import kept_stack, packed_stacks
-from modelkit.pack.planning.placed import files_of, in_order
-from modelkit.pack.planning.planned import Plan, Planned, PlannedFile, Role
+from modelkit.pack.planning.plan_types import Plan, Planned, PlannedFile, Role
 from modelkit.pack.planning.policy import Choice, choose
 from modelkit.pack.planning.slabs import Tiles, whole
 from modelkit.pack.planning.spelling import both_spellings
-from modelkit.pack.planning.unpacked import unpack
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import (
     BitNetWeights,

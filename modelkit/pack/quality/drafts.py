@@ -13,26 +13,26 @@ from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
 from modelkit.pack.accept import decide
 from modelkit.pack.part import Part
-from modelkit.pack.planning.planned import Plan
+from modelkit.pack.planning.plan_types import Plan
 from modelkit.pack.planning.policy import Choice
 from modelkit.pack.quality.allocate import Option
 from modelkit.pack.quality.float_model import load
 from modelkit.pack.quality.options import KEEP, Group
-from modelkit.pack.quality.readable import refuse_packed
 from modelkit.pack.quality.reading import Reading, read
 from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.search import Found, groups_of
+from modelkit.pack.quality.source_check import refuse_packed
 from modelkit.pack.quality.student import compare, packed_student
 from modelkit.progress import Progress, bar
 from runtime.quant import find_format
 
 if TYPE_CHECKING:
-    from modelkit.pack.ready import Ready
+    from modelkit.pack.model_setup import ModelSetup
 
 TRIED = (KEEP, "q8", "q6", "q5", "q4", "q4g32", "q3", "q3g32", "q2g32", "mxfp4")
 
 
-def fastest(part: Part, target: Part, asked: Quantizing, ready: "Ready", progress: Progress) -> Found:
+def fastest(part: Part, target: Part, asked: Quantizing, ready: "ModelSetup", progress: Progress) -> Found:
     """The plan of a draft. Raises PlanError for one that is not a language model by itself."""
     from runtime.models import describe
 

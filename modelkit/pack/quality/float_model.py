@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import PlanError
 from modelkit.pack.part import Part
-from modelkit.pack.planning.left_out import is_in_the_way
+from modelkit.pack.planning.omissions import is_in_the_way
 from modelkit.pack.planning.plan import plan
-from modelkit.pack.planning.planned import Plan
+from modelkit.pack.planning.plan_types import Plan
 from modelkit.pack.planning.policy import Choice
 from modelkit.source.prequantized import (
     CodeWeights,

@@ -7,7 +7,7 @@ Tensors that a network puts into one matrix are one group.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from modelkit.pack.planning.planned import Plan, Planned
+from modelkit.pack.planning.plan_types import Plan, Planned
 from modelkit.source.tensor import BITS
 from runtime.quant import FORMATS, Format
 from runtime.records import dataclass

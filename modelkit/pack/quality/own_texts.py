@@ -8,7 +8,7 @@ from modelkit.progress import Progress, Silent, bar
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
-    from modelkit.pack.ready import Ready
+    from modelkit.pack.model_setup import ModelSetup
     from runtime.loaded import LoadedModel
 
 
@@ -58,14 +58,14 @@ class TextWriter:
         return [tuple(row) for row in rows.tolist()]
 
 
-def text_start(ready: "Ready") -> int:
+def text_start(ready: "ModelSetup") -> int:
     """What texts begin with: the token that prompts begin with, else one that ends texts, as GPT-2 has it."""
     tokenizer = ready.tokenizer
     known = (tokenizer.bos_id, tokenizer.eos_id, *sorted(ready.stop_ids), 0)
     return next(one for one in known if one is not None)
 
 
-def prompt_end(ready: "Ready") -> int:
+def prompt_end(ready: "ModelSetup") -> int:
     """What prompts of an encoder end with."""
     known = (ready.tokenizer.eos_id, *sorted(ready.stop_ids), 0)
     return next(one for one in known if one is not None)

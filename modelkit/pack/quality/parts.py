@@ -16,7 +16,7 @@ from modelkit.errors import StoreError
 from modelkit.pack import checks
 from modelkit.pack.formats import at_line
 from modelkit.pack.part import Part
-from modelkit.pack.planning.planned import Plan, Tuned
+from modelkit.pack.planning.plan_types import Plan, Tuned
 from modelkit.pack.planning.policy import Choice
 from modelkit.pack.quality import reading
 from modelkit.pack.quality.drafts import fastest
@@ -24,7 +24,7 @@ from modelkit.pack.quality.plot import picture
 from modelkit.pack.quality.report import FILE, PICTURE
 from modelkit.pack.quality.search import Found, replanned, search, tune_formats
 from modelkit.pack.writing.conversion import memo_key, recall, source_digests
-from modelkit.pack.writing.tuned import plan_with
+from modelkit.pack.writing.tuning import plan_with
 from modelkit.progress import Progress
 from modelkit.store.canonical import canonical
 from modelkit.store.store import Store
@@ -32,7 +32,7 @@ from runtime.quant import find_format
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
-    from modelkit.pack.ready import Ready
+    from modelkit.pack.model_setup import ModelSetup
 
 _REVISION = 3  # raise it when the same source and target begin to give other formats
 
@@ -40,7 +40,7 @@ Files = dict[str, bytes]
 
 
 def find_formats(
-    target: Part, draft: Part | None, ready: "Ready", store: Store, progress: Progress
+    target: Part, draft: Part | None, ready: "ModelSetup", store: Store, progress: Progress
 ) -> tuple[Part, Part | None, Files]:
     """The parts with plans of their own, and files of the package by path. Raises PlanError."""
     files: Files = {}
@@ -53,7 +53,7 @@ def find_formats(
 
 
 def _settled(
-    part: Part, target: Part | None, ready: "Ready", store: Store, progress: Progress
+    part: Part, target: Part | None, ready: "ModelSetup", store: Store, progress: Progress
 ) -> tuple[Part, Files]:
     """target: a draft's."""
     with at_line(part.asked):
@@ -61,7 +61,7 @@ def _settled(
 
 
 def _settled_here(
-    part: Part, target: Part | None, ready: "Ready", store: Store, progress: Progress
+    part: Part, target: Part | None, ready: "ModelSetup", store: Store, progress: Progress
 ) -> tuple[Part, Files]:
     digests = source_digests(part.source, store)
     assert digests is not None
@@ -79,7 +79,7 @@ def _settled_here(
     return replace(part, plan=found.plan, reused=recall(store, memo_key(digests, found.plan))), files
 
 
-def _find(part: Part, target: Part | None, ready: "Ready", progress: Progress) -> Found:
+def _find(part: Part, target: Part | None, ready: "ModelSetup", progress: Progress) -> Found:
     assert part.asked is not None
     if part.asked.auto:
         assert target is not None
@@ -115,7 +115,7 @@ def _planned(part: Part, known: _Known) -> Plan:
     return plan_with(plan, known.tuned)
 
 
-def _key(part: Part, target: Part | None, digests: Mapping[str, str], ready: "Ready") -> str:
+def _key(part: Part, target: Part | None, digests: Mapping[str, str], ready: "ModelSetup") -> str:
     """All that the search depends on."""
     asked = part.asked
     assert asked is not None
@@ -141,7 +141,7 @@ def _spelled(plan: Plan) -> str:
     return json.dumps(plan.config, sort_keys=True)
 
 
-def _vectors(part: Part, ready: "Ready") -> dict[str, Any]:
+def _vectors(part: Part, ready: "ModelSetup") -> dict[str, Any]:
     """What a model's vectors depend on besides; {} for one that writes."""
     from runtime.models import describe
 

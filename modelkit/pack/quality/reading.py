@@ -17,7 +17,7 @@ from modelkit.progress import Progress
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
-    from modelkit.pack.ready import Ready
+    from modelkit.pack.model_setup import ModelSetup
     from runtime.loaded import LoadedModel
 
 
@@ -78,7 +78,7 @@ class _Counts:
 
 def read(
     part: Part,
-    ready: "Ready",
+    ready: "ModelSetup",
     calibration: Path | None,
     progress: Progress,
     *,
@@ -105,7 +105,7 @@ def read(
     return (_texts if start is None else _answers)(writer, ready, calibration, train=train)
 
 
-def _texts(writer: TextWriter, ready: "Ready", calibration: Path | None, *, train: bool) -> Reading:
+def _texts(writer: TextWriter, ready: "ModelSetup", calibration: Path | None, *, train: bool) -> Reading:
     """Of a model that goes on from its prompt."""
     counts = _Counts(0 if calibration else SIZES.calibration, SIZES.held_out, SIZES.training if train else 0)
     own, held, training = counts.split(writer.texts(counts.all))
@@ -113,7 +113,7 @@ def _texts(writer: TextWriter, ready: "Ready", calibration: Path | None, *, trai
     return Reading(writer.model, texts, held, calibration is None, training, SIZES.steps)
 
 
-def _answers(writer: TextWriter, ready: "Ready", calibration: Path | None, *, train: bool) -> Reading:
+def _answers(writer: TextWriter, ready: "ModelSetup", calibration: Path | None, *, train: bool) -> Reading:
     """Of a model whose prompts an encoder reads, texts are its answers. What it answers is the calibration's
     text, else what it answered before, the first time to an empty prompt.
     """
@@ -131,11 +131,11 @@ def _answers(writer: TextWriter, ready: "Ready", calibration: Path | None, *, tr
     return Reading(model, texts, held, calibration is None, training, SIZES.steps)
 
 
-def _pieces(file: Path, ready: "Ready", writer: TextWriter, tokens: int) -> Texts:
+def _pieces(file: Path, ready: "ModelSetup", writer: TextWriter, tokens: int) -> Texts:
     return read_pieces(file, ready.tokenizer, TextLimits(2 * SIZES.calibration, tokens, writer.width))
 
 
-def _vectors(model: "LoadedModel", ready: "Ready", calibration: Path | None, *, train: bool) -> Reading:
+def _vectors(model: "LoadedModel", ready: "ModelSetup", calibration: Path | None, *, train: bool) -> Reading:
     """Of a model that makes vectors. It reads as it does for a user: behind what its authors put before
     texts, and cut where they say, but sooner.
     """

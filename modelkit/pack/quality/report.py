@@ -9,7 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
-from modelkit.pack.planning.planned import Plan
+from modelkit.pack.planning.plan_types import Plan
 from modelkit.pack.quality.options import KEEP
 from modelkit.store.canonical import canonical
 from runtime.records import dataclass

@@ -18,24 +18,24 @@ from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
 from modelkit.pack.part import Part
 from modelkit.pack.planning.plan import plan
-from modelkit.pack.planning.planned import Plan, Planned, Tuned
+from modelkit.pack.planning.plan_types import Plan, Planned, Tuned
 from modelkit.pack.planning.policy import Choice
 from modelkit.pack.quality.allocate import Allocated, Option, allocate, least
 from modelkit.pack.quality.options import CHOICES, HALVES, KEEP, Group, candidates, group
-from modelkit.pack.quality.readable import refuse_packed
 from modelkit.pack.quality.reading import Reading, read
 from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.sensitivity import Costs, find_costs, measure, scaled
+from modelkit.pack.quality.source_check import refuse_packed
 from modelkit.pack.quality.student import compare, packed_student, tune_student
-from modelkit.pack.writing.tuned import plan_with
+from modelkit.pack.writing.tuning import plan_with
 from modelkit.progress import Progress, Silent
 from modelkit.units import size
 from runtime.quant import Format, find_format
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
+    from modelkit.pack.model_setup import ModelSetup
     from modelkit.pack.quality.report import Compared
-    from modelkit.pack.ready import Ready
 
 _MARGIN = 0.2  # the share of groups that "measured" measures
 _FINEST = "q8g32"
@@ -71,7 +71,7 @@ class _Decided:
         return {one.name: option.cost for one, option in zip(self.groups, self.options, strict=True)}
 
 
-def search(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) -> Found:
+def search(part: Part, asked: Quantizing, ready: "ModelSetup", progress: Progress) -> Found:
     """Formats for a part that was decided without one. Raises PlanError for a target that cannot be met."""
     refuse_packed(part, asked)
     fine = replanned(part, {})
@@ -113,7 +113,7 @@ def _bytes_as(groups: Sequence[Group], how: Format) -> int:
     return sum(one.nbytes(how) for one in groups) if all(how in one.formats() for one in groups) else 0
 
 
-def tune_formats(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) -> Found:
+def tune_formats(part: Part, asked: Quantizing, ready: "ModelSetup", progress: Progress) -> Found:
     """Scales and biases for the formats that a part was decided with."""
     refuse_packed(part, asked)
     reading = read(part, ready, asked.calibration, progress, train=True)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from modelkit.pack.planning.planned import Tuned
+from modelkit.pack.planning.plan_types import Tuned
 from modelkit.pack.quality.allocate import Option
 from modelkit.pack.quality.options import Group
 from modelkit.pack.quality.reading import Reading
-from modelkit.pack.writing.tuned import tuned_of
+from modelkit.pack.writing.tuning import tuned_of
 from modelkit.progress import Progress, bar
 from runtime.quant import find_format
 

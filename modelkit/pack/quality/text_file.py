@@ -12,7 +12,7 @@ from modelkit.tokenizer.tokenizer import MOST_CHARS
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
-    from modelkit.pack.ready import Ready
+    from modelkit.pack.model_setup import ModelSetup
     from modelkit.tokenizer.tokenizer import Tokenizer
 
 Text = tuple[int, ...]
@@ -61,7 +61,7 @@ def read_pieces(path: Path, tokenizer: "Tokenizer", limits: TextLimits) -> Texts
     return tuple((*start, *ids[at : at + length]) for at in starts)
 
 
-def read_lines(path: Path, ready: "Ready", limits: TextLimits, skipped: int) -> Texts:
+def read_lines(path: Path, ready: "ModelSetup", limits: TextLimits, skipped: int) -> Texts:
     """Different lines of a file, spread evenly over it, as a model that makes vectors reads them. skipped:
     tokens of each that are no part of its vector. Raises PlanError.
     """

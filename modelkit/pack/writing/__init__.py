@@ -5,8 +5,8 @@ write                       a planned file, header first
 reader                      bytes of source tensors
 transform                   rows of any source -> bytes of output tensors
 blocks, codes, small_floats GGUF's blocks; whole-number codes; 8- and 4-bit floats
-fp4, reach                  MXFP4 and NVFP4 by lookup; numbers that NVFP4 does not have
+fp4, nvfp4_range            MXFP4 and NVFP4 by lookup; numbers that NVFP4 does not have
 numbers                     NaN and infinity in weights that are copied
-tuned                       scales and biases that `quality` has tuned
+tuning                      scales and biases that `quality` has tuned
 arrays                      planned weights as arrays in memory, for running a file as it is
 """

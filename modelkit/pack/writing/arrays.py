@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 
 from modelkit.pack.part import Part
-from modelkit.pack.planning.planned import Output, PlannedFile
+from modelkit.pack.planning.plan_types import Output, PlannedFile
 from modelkit.pack.writing.reader import Reader
 from modelkit.pack.writing.transform import release_memory, transform
 from modelkit.pack.writing.write import header_of, write_file

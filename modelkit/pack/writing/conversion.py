@@ -18,7 +18,7 @@ from typing import Self
 
 from modelkit.errors import StoreError
 from modelkit.pack.part import Part
-from modelkit.pack.planning.planned import Plan
+from modelkit.pack.planning.plan_types import Plan
 from modelkit.pack.sources import Source
 from modelkit.pack.writing.reader import Reader
 from modelkit.pack.writing.write import blocks_of, write_file
@@ -167,7 +167,7 @@ def _convert(part: Part, new: Transaction, store: Store, advance: Advance) -> Wr
 
 def _written(part: Part, new: Transaction, reader: Reader, advance: Advance) -> dict[str, Blob]:
     """The converted weight files by path."""
-    from modelkit.pack.writing.reach import Reach  # these load MLX
+    from modelkit.pack.writing.nvfp4_range import Nvfp4Range  # these load MLX
     from modelkit.pack.writing.transform import measure, release_memory, transform
     from runtime.streams import reused_streams
 
@@ -180,7 +180,7 @@ def _written(part: Part, new: Transaction, reader: Reader, advance: Advance) -> 
                     measure(planned, block, reader, fusion)
         with reused_streams() as take:
             for file in part.plan.files:
-                reach = Reach()
+                reach = Nvfp4Range()
                 change = partial(transform, fusion=fusion, reach=reach)
                 with new.write_blob() as sink:
                     write_file(file, sink, reader, change, advance, take)

@@ -13,7 +13,7 @@ import numpy as np
 
 from modelkit.errors import MalformedFile, SourceError
 from modelkit.pack.part import Change
-from modelkit.pack.planning.planned import Planned
+from modelkit.pack.planning.plan_types import Planned
 from modelkit.pack.planning.slabs import (
     Coded,
     Columns,
@@ -30,9 +30,9 @@ from modelkit.pack.writing import codes, small_floats
 from modelkit.pack.writing.blocks import changed, check_floats, numbers_of, stored_blocks
 from modelkit.pack.writing.fp4 import quantize_fp4
 from modelkit.pack.writing.numbers import DAMAGED, fault_of
-from modelkit.pack.writing.reach import Reach
+from modelkit.pack.writing.nvfp4_range import Nvfp4Range
 from modelkit.pack.writing.reader import Reader
-from modelkit.pack.writing.tuned import with_tuned
+from modelkit.pack.writing.tuning import with_tuned
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.finite import all_finite
 from runtime.blocks.types import BLOCK_TYPES
@@ -51,7 +51,7 @@ def transform(
     slab: Piece,
     reader: Reader,
     fusion: Change | None = None,
-    reach: Reach | None = None,
+    reach: Nvfp4Range | None = None,
 ) -> tuple[Bytes, ...]:
     """One block of rows: the bytes of the output that has the slab, then of each of its by-products. reach:
     is told what became of the numbers.

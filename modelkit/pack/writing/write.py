@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from modelkit.pack.planning.planned import Output, Planned, PlannedFile
+from modelkit.pack.planning.plan_types import Output, Planned, PlannedFile
 from modelkit.pack.planning.slabs import Piece
 from modelkit.pack.writing.reader import Reader
 from modelkit.progress import Advance

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from modelkit.chat.message import arguments_of
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
-from modelkit.server.anthropic.broken import ended
+from modelkit.server.anthropic.invalid_arguments import ended
 from modelkit.server.anthropic.messages import ID_PREFIX
 from modelkit.server.anthropic.signing import Sign
 from runtime.records import dataclass

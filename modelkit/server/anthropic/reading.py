@@ -10,8 +10,8 @@ from typing import Any
 
 from modelkit.chat.message import MOST_MESSAGES, Message
 from modelkit.server import hints
+from modelkit.server.anthropic.declared_tools import changes_in, offered
 from modelkit.server.anthropic.messages import read_conversation, read_system, says
-from modelkit.server.anthropic.offered import changes_in, offered
 from modelkit.server.anthropic.threads import KEPT, Efforts, Thread, Threads
 from modelkit.server.conversation import with_wish
 from modelkit.server.faults import refused

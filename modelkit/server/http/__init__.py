@@ -6,5 +6,5 @@ gate                 what every request passes before a route sees it
 body                 a request's body, bounded
 writing              answers as JSON
 own_headers          our own headers: what was asked for and changed nothing
-nowhere              paths that no route has
+not_found            paths that no route has
 """

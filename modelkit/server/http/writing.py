@@ -5,7 +5,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from modelkit.server.in_parts import in_parts, large
+from modelkit.server.json_parts import in_parts, large
 from modelkit.server.serving import apart
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from modelkit.errors import ModelClosed
 from modelkit.memory import Memory
 from modelkit.model import Model
-from modelkit.server.models.stored import FoundModel, ModelSource
+from modelkit.server.models.model_source import FoundModel, ModelSource
 from runtime import device, streams
 
 

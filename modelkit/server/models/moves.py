@@ -17,10 +17,10 @@ from modelkit.faults import as_modelkit_error
 from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.server.models.loading import Loading
+from modelkit.server.models.model_source import ModelSource
+from modelkit.server.models.pool_entry import PoolEntry
 from modelkit.server.models.residents import decide
 from modelkit.server.models.shares import lend
-from modelkit.server.models.standing import Standing
-from modelkit.server.models.stored import ModelSource
 from modelkit.server.models.tally import Left, Tally, Why
 from runtime.records import dataclass
 
@@ -48,7 +48,7 @@ class Moves:
     """all: every model that is in memory or on its way, by its key."""
 
     def __init__(self, source: ModelSource, capacity: Capacity, clock: Callable[[], float]) -> None:
-        self.all: dict[int, Standing] = {}
+        self.all: dict[int, PoolEntry] = {}
         self.closed = False
         self.tally = Tally()
         self._source, self._capacity, self._clock = source, capacity, clock
@@ -81,14 +81,14 @@ class Moves:
         self._wake_at(decision.again_s)
 
     @staticmethod
-    def _why(evicted: bool, standing: Standing) -> Left:
+    def _why(evicted: bool, entry: PoolEntry) -> Left:
         if evicted:
             return "room"
-        if standing.outdated:
+        if entry.outdated:
             return "replaced"
-        if standing.dead:
+        if entry.dead:
             return "failed"
-        return "stopped" if standing.stopped else "idle"
+        return "stopped" if entry.stopped else "idle"
 
     async def close(self) -> None:
         """Close every model; whoever still waits for one gets ModelClosed."""
@@ -119,61 +119,61 @@ class Moves:
         promised = sum(one.fixed_bytes + max(one.prefix_bytes, one.prefix_asked_bytes) for one in held)
         needs = [one.need for one in held if one.state == "ready"]
         for key, size in lend(needs, self._capacity.memory_bytes - promised).items():
-            standing = self.all[key]
-            if standing.lent_bytes != size and standing.model is not None:
-                standing.lent_bytes = size
+            entry = self.all[key]
+            if entry.lent_bytes != size and entry.model is not None:
+                entry.lent_bytes = size
                 with suppress(ModelClosed):
-                    standing.model.limit_layers(size)
+                    entry.model.limit_layers(size)
 
-    def start(self, standing: Standing) -> None:
+    def start(self, entry: PoolEntry) -> None:
         """Begin to load it, unless that has begun."""
-        if standing.loading is None and standing.model is None:
-            load = standing.loading = Loading(
+        if entry.loading is None and entry.model is None:
+            load = entry.loading = Loading(
                 self._source,
-                standing.found,
-                lambda memory: self._foreseen(standing, memory),
-                lambda outcome: self._done(standing, load, outcome),
+                entry.found,
+                lambda memory: self._foreseen(entry, memory),
+                lambda outcome: self._done(entry, load, outcome),
             )
             self._loads.add(load)
 
-    def _foreseen(self, standing: Standing, memory: Memory) -> None:
+    def _foreseen(self, entry: PoolEntry, memory: Memory) -> None:
         """Its headers are read."""
-        if standing.state == "opening" and standing.key in self.all:
-            standing.weigh(memory, self._capacity.memory_bytes)
-            standing.state = "waiting"
+        if entry.state == "opening" and entry.key in self.all:
+            entry.weigh(memory, self._capacity.memory_bytes)
+            entry.state = "waiting"
             self.settle()
 
-    def _admit(self, standing: Standing, prefix_bytes: int) -> None:
-        standing.state = "loading"
-        standing.prefix_bytes = standing.prefix_asked_bytes = prefix_bytes
-        if standing.loading is not None:
-            standing.loading.grant(prefix_bytes)
+    def _admit(self, entry: PoolEntry, prefix_bytes: int) -> None:
+        entry.state = "loading"
+        entry.prefix_bytes = entry.prefix_asked_bytes = prefix_bytes
+        if entry.loading is not None:
+            entry.loading.grant(prefix_bytes)
 
-    def _refuse(self, standing: Standing, sentence: str) -> None:
-        if standing.fixed_bytes > self._capacity.memory_bytes:
+    def _refuse(self, entry: PoolEntry, sentence: str) -> None:
+        if entry.fixed_bytes > self._capacity.memory_bytes:
             why: Why = "too_large"
             error: ModelkitError = LoadError(
                 sentence, hint="Take a smaller model or num_ctx, or give the server more memory."
             )
         else:
             why = "no_room"
-            error = Busy(sentence, waiting=standing.users, retry_after_s=30, hint="Try again later.")
-        self.tally.failures[standing.found.name, why] += 1
-        self.drop(standing, error)
+            error = Busy(sentence, waiting=entry.users, retry_after_s=30, hint="Try again later.")
+        self.tally.failures[entry.found.name, why] += 1
+        self.drop(entry, error)
 
-    def drop(self, standing: Standing, error: ModelkitError) -> None:
+    def drop(self, entry: PoolEntry, error: ModelkitError) -> None:
         """It will not come."""
-        self.all.pop(standing.key, None)
-        if standing.loading is not None:
-            standing.loading.refuse(error)
-        standing.end(error)
+        self.all.pop(entry.key, None)
+        if entry.loading is not None:
+            entry.loading.refuse(error)
+        entry.end(error)
 
-    def _done(self, standing: Standing, load: Loading, outcome: Model | BaseException) -> None:
+    def _done(self, entry: PoolEntry, load: Loading, outcome: Model | BaseException) -> None:
         """The thread that loads it has ended."""
         self._loads.discard(load)
-        if self.closed or standing.loaded.done():  # nobody wants it any more
-            standing.loading, standing.model = None, None if isinstance(outcome, BaseException) else outcome
-            self.leave(standing)
+        if self.closed or entry.loaded.done():  # nobody wants it any more
+            entry.loading, entry.model = None, None if isinstance(outcome, BaseException) else outcome
+            self.leave(entry)
             return
         places = 0
         if not isinstance(outcome, BaseException):
@@ -182,43 +182,43 @@ class Moves:
             except ModelClosed as error:  # its engine has ended since
                 outcome = error
         if isinstance(outcome, BaseException):
-            self.tally.failures[standing.found.name, "error"] += 1
+            self.tally.failures[entry.found.name, "error"] += 1
             self.drop(
-                standing, as_modelkit_error(outcome) if isinstance(outcome, Exception) else _ended(outcome)
+                entry, as_modelkit_error(outcome) if isinstance(outcome, Exception) else _ended(outcome)
             )
             self.settle()
             return
-        standing.model, standing.loading, standing.state = outcome, None, "ready"
-        standing.weigh(outcome.memory, self._capacity.memory_bytes)
-        standing.found = self._source.came(standing.found, outcome)
-        standing.used_s = standing.expires_s = self._clock()
-        standing.loaded.set_result(outcome)
-        standing.turns.open(places + _SPARE_TURNS)
+        entry.model, entry.loading, entry.state = outcome, None, "ready"
+        entry.weigh(outcome.memory, self._capacity.memory_bytes)
+        entry.found = self._source.came(entry.found, outcome)
+        entry.used_s = entry.expires_s = self._clock()
+        entry.loaded.set_result(outcome)
+        entry.turns.open(places + _SPARE_TURNS)
         self.settle()
 
-    def let_go(self, standing: Standing) -> None:
+    def let_go(self, entry: PoolEntry) -> None:
         """Somebody needs it no more, or never got it."""
-        standing.users -= 1
+        entry.users -= 1
         if self.closed:
             return
-        standing.used_s = self._clock() if standing.state == "ready" else standing.used_s
-        unwanted = ModelClosed(f"nobody waits for {standing.found.name} any more")
-        if not standing.users and standing.state in ("opening", "waiting") and standing.key in self.all:
-            self.drop(standing, unwanted)
-        if not standing.users and standing.state == "loading":
-            self._break_off(standing, unwanted)
-        if not standing.users:
-            standing.expires_s = self._clock() + standing.keep_alive_s
-        if standing.prefix_bytes > standing.prefix_asked_bytes and standing.state == "ready":
-            self._keep(standing, standing.prefix_asked_bytes)  # what it stood on can go now
+        entry.used_s = self._clock() if entry.state == "ready" else entry.used_s
+        unwanted = ModelClosed(f"nobody waits for {entry.found.name} any more")
+        if not entry.users and entry.state in ("opening", "waiting") and entry.key in self.all:
+            self.drop(entry, unwanted)
+        if not entry.users and entry.state == "loading":
+            self._break_off(entry, unwanted)
+        if not entry.users:
+            entry.expires_s = self._clock() + entry.keep_alive_s
+        if entry.prefix_bytes > entry.prefix_asked_bytes and entry.state == "ready":
+            self._keep(entry, entry.prefix_asked_bytes)  # what it stood on can go now
         self.settle()
 
-    def _keep(self, standing: Standing, size: int) -> None:
+    def _keep(self, entry: PoolEntry, size: int) -> None:
         """It is to keep at most so much of earlier prompts."""
-        model = standing.model
+        model = entry.model
         assert model is not None
-        standing.prefix_asked_bytes = size
-        standing.prefix_bytes = max(standing.prefix_bytes, size)
+        entry.prefix_asked_bytes = size
+        entry.prefix_bytes = max(entry.prefix_bytes, size)
 
         def ask() -> int:
             try:
@@ -228,48 +228,48 @@ class Moves:
 
         async def asked() -> None:
             held = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
-            if standing.prefix_asked_bytes == size:
-                standing.prefix_bytes = max(held, size)
+            if entry.prefix_asked_bytes == size:
+                entry.prefix_bytes = max(held, size)
                 self.settle()
 
         self._task(asked())
 
-    def leave(self, standing: Standing) -> None:
+    def leave(self, entry: PoolEntry) -> None:
         """Close it."""
-        standing.state = "leaving"
-        model = standing.model
+        entry.state = "leaving"
+        model = entry.model
 
         async def left() -> None:
-            if model is not None and not self._held(model, standing):
+            if model is not None and not self._held(model, entry):
                 await asyncio.get_running_loop().run_in_executor(self._threads, model.close)
-            self.all.pop(standing.key, None)
+            self.all.pop(entry.key, None)
             self.settle()
 
         self._task(left())
 
-    def _held(self, model: Model, leaving: Standing) -> bool:
+    def _held(self, model: Model, leaving: PoolEntry) -> bool:
         """Does it stay in memory for another? A source may give one model for two names."""
         others = (one for one in self.all.values() if one is not leaving and one.state != "leaving")
         return any(one.model is model for one in others)
 
-    def stop_now(self, standing: Standing) -> None:
+    def stop_now(self, entry: PoolEntry) -> None:
         """Close it, with whatever it is doing; or end its load."""
-        stopped = ModelClosed(f"{standing.found.name} was stopped", hint="Ask again, and it is loaded again.")
-        if standing.state == "ready":
-            standing.end(stopped)
-            self.tally.departures[standing.found.name, "stopped"] += 1
-            self.leave(standing)
-        elif standing.state == "loading":
-            self._break_off(standing, stopped)
+        stopped = ModelClosed(f"{entry.found.name} was stopped", hint="Ask again, and it is loaded again.")
+        if entry.state == "ready":
+            entry.end(stopped)
+            self.tally.departures[entry.found.name, "stopped"] += 1
+            self.leave(entry)
+        elif entry.state == "loading":
+            self._break_off(entry, stopped)
         else:
-            self.drop(standing, stopped)
+            self.drop(entry, stopped)
 
-    def _break_off(self, standing: Standing, error: ModelkitError) -> None:
+    def _break_off(self, entry: PoolEntry, error: ModelkitError) -> None:
         """Its weights are being read, and take room until that has ended; then `_done` sees it off."""
-        standing.state = "leaving"
-        standing.end(error)
-        if standing.loading is not None:
-            standing.loading.refuse(error)
+        entry.state = "leaving"
+        entry.end(error)
+        if entry.loading is not None:
+            entry.loading.refuse(error)
 
     def _task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -29,9 +29,9 @@ from modelkit.durations import FOR_EVER
 from modelkit.errors import ModelClosed, ModelkitError, ModelNotFound
 from modelkit.model import Model
 from modelkit.requests.attached import read_texts
+from modelkit.server.models.model_source import FoundModel, FunctionModels, ModelSource
 from modelkit.server.models.moves import Capacity, Moves
-from modelkit.server.models.standing import Shown, Standing
-from modelkit.server.models.stored import FoundModel, FunctionModels, ModelSource
+from modelkit.server.models.pool_entry import PoolEntry, Shown
 from modelkit.server.models.turns import InAll, Priority, Turns
 from runtime.records import dataclass
 
@@ -86,30 +86,30 @@ class Pool:
         raises.
         """
         began_s = self._clock()
-        standing = self._standing(name)
-        standing.users += 1
+        entry = self._entry(name)
+        entry.users += 1
         try:
             if keep_alive is not None:
-                standing.keep_alive_s = FOR_EVER if keep_alive < 0 else keep_alive
-                standing.stopped = False
-            ticket = standing.turns.take(priority) if turn else None
+                entry.keep_alive_s = FOR_EVER if keep_alive < 0 else keep_alive
+                entry.stopped = False
+            ticket = entry.turns.take(priority) if turn else None
             try:
-                self._moves.start(standing)
-                model = await asyncio.shield(standing.loaded)
+                self._moves.start(entry)
+                model = await asyncio.shield(entry.loaded)
                 loaded_s = self._clock()
-                if standing.users == 1:
+                if entry.users == 1:
                     self._moves.settle()  # it is in use from now on
                 if ticket is not None:
                     await ticket.turn()
                 queued_s = self._clock() - loaded_s
-                found = standing.found
+                found = entry.found
                 lease = Lease(model, loaded_s - began_s, found.name, found.digest, queued_s)
                 yield lease if ticket is None else replace(lease, end_turn=ticket.give_back)
             finally:
                 if ticket is not None:
                     ticket.give_back()
         finally:
-            self._moves.let_go(standing)
+            self._moves.let_go(entry)
 
     def find(self, name: str) -> FoundModel:
         """What a name stands for at this moment; nothing is loaded. Raises ModelNotFound, InvalidName."""
@@ -163,7 +163,7 @@ class Pool:
         """Close every model; whoever still waits for one gets ModelClosed."""
         await self._moves.close()
 
-    def _standing(self, name: str) -> Standing:
+    def _entry(self, name: str) -> PoolEntry:
         """The model that the name stands for, which may be a new one."""
         if self._moves.closed:
             raise ModelClosed("the server is stopping")
@@ -179,7 +179,7 @@ class Pool:
                 one.names.add(found.name)
                 return one
         turns = Turns(self.capacity.waiting, self._in_all, self._clock)
-        made = Standing(next(self._keys), found, turns, keep_alive_s, self._clock())
+        made = PoolEntry(next(self._keys), found, turns, keep_alive_s, self._clock())
         self._all[made.key] = made
         return made
 
@@ -190,7 +190,7 @@ class Pool:
         held = [one.keep_alive_s for one in self._all.values() if name in one.names and not one.stopped]
         return held[-1] if held else self.capacity.keep_alive_s
 
-    def _can_serve(self, one: Standing) -> bool:
+    def _can_serve(self, one: PoolEntry) -> bool:
         dead = one.model is not None and not one.model.alive
         return one.state != "leaving" and not one.outdated and not dead
 

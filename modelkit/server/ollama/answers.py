@@ -11,9 +11,9 @@ from modelkit.answers.streams import GenerationStream
 from modelkit.chat.message import Message
 from modelkit.errors import RequestError, Unplaced
 from modelkit.model import Model
+from modelkit.server.adapter_choice import split_adapters
 from modelkit.server.ask import Ask, Start
 from modelkit.server.calling import call
-from modelkit.server.chosen import split_adapters
 from modelkit.server.faults import Refused, refused
 from modelkit.server.ollama.lines import Lines, Shape, empty, wire
 from modelkit.server.ollama.reading import THINKING, Chat, Common, Generate, read_chat, read_generate

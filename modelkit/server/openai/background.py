@@ -14,15 +14,15 @@ from typing import Any
 from starlette.requests import Request
 
 from modelkit.chat.message import Message
+from modelkit.server.active_request import ActiveRequest
 from modelkit.server.ask import Ask
 from modelkit.server.faults import Fault
 from modelkit.server.http.gate import note_ended
 from modelkit.server.openai.response_request import ResponseRequest
-from modelkit.server.openai.response_written import ResponseStream
-from modelkit.server.openai.stored import Items, Kept
+from modelkit.server.openai.response_store import Items, Kept
+from modelkit.server.openai.response_writer import ResponseStream
 from modelkit.server.rows import Batch
 from modelkit.server.streaming import SSE
-from modelkit.server.underway import Underway
 
 _PATIENCE_S = 0.25  # until the model is there and has a place
 _LOOK_S = 0.02
@@ -33,7 +33,7 @@ async def begun(request: Request, ask: Ask, asked: ResponseRequest, kept: Kept) 
     """The response goes on from here by itself. Raises what is wrong with the request, where the model that
     says so is there.
     """
-    under, clock = Underway(Request(request.scope, _never), ask), asyncio.get_running_loop().time
+    under, clock = ActiveRequest(Request(request.scope, _never), ask), asyncio.get_running_loop().time
     end_s = clock() + _PATIENCE_S
     try:
         while not under.has_started and (under.trace.model or clock() < end_s):
@@ -48,7 +48,7 @@ async def begun(request: Request, ask: Ask, asked: ResponseRequest, kept: Kept) 
 class Running:
     """A Coming of what is kept."""
 
-    def __init__(self, under: Underway, asked: ResponseRequest, kept: Kept) -> None:
+    def __init__(self, under: ActiveRequest, asked: ResponseRequest, kept: Kept) -> None:
         self._under, self._asked, self._kept = under, asked, kept
         self._events: list[bytes] = []
         self._writer = ResponseStream(asked, self._keep, self._events)

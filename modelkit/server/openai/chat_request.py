@@ -9,7 +9,7 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.models.turns import Priority
 from modelkit.server.openai import forms, sampling, thinking, tools
-from modelkit.server.openai.guises import Guise, Guises
+from modelkit.server.openai.client_tools import ClientTool, ClientTools
 from modelkit.server.openai.messages import goes_on, read_messages
 from runtime.records import dataclass
 
@@ -46,7 +46,7 @@ class Style:
     progress: bool = False
     """A stream tells now and then how much of the prompt was read, as llama.cpp does."""
     logprobs: bool = False
-    guises: Guises = field(default_factory=dict[str, Guise])
+    client_tools: ClientTools = field(default_factory=dict[str, ClientTool])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def read_chat(body: Fields, most_rows: int) -> ChatRequest:
         messages=messages,
         options=options,
         rows=rows,
-        style=replace(read_style(body, logprobs=top is not None), guises=offered.guises),
+        style=replace(read_style(body, logprobs=top is not None), client_tools=offered.client_tools),
         keep_alive=sampling.read_keep_alive(body),
         priority=sampling.read_priority(body),
         hints=sampling.hints_in(body),

@@ -8,7 +8,7 @@ from typing import Any
 
 from modelkit.server.faults import refused
 from modelkit.server.openai.response_items import SEAL
-from modelkit.server.openai.response_written import ResponseStream
+from modelkit.server.openai.response_writer import ResponseStream
 from modelkit.server.openai.wire import new_id
 
 

@@ -10,7 +10,7 @@ from modelkit.model import Model
 from modelkit.server.faults import refused
 from modelkit.server.logprobs import Tokens
 from modelkit.server.openai.completion_request import CompletionRequest, Prompt
-from modelkit.server.openai.completion_written import Echo, Lists
+from modelkit.server.openai.completion_writer import Echo, Lists
 from modelkit.server.openai.sampling import seeds
 from runtime.engine.request import TokenLogprob
 

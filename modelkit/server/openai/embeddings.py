@@ -15,8 +15,8 @@ from modelkit.server.faults import refused, renamed
 from modelkit.server.fields import Fields
 from modelkit.server.http.writing import json_response
 from modelkit.server.openai import sampling
-from modelkit.server.openai.asking import model_of, too_long
 from modelkit.server.openai.completion_request import Prompt, read_prompts
+from modelkit.server.openai.model_choice import model_of, too_long
 from modelkit.server.replying import naming, read
 from runtime.records import dataclass
 

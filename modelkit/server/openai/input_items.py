@@ -6,7 +6,7 @@ from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, Message, ToolCall
 from modelkit.server.conversation import call_of
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
-from modelkit.server.openai.guises import inner_name
+from modelkit.server.openai.client_tools import inner_name
 from modelkit.server.openai.messages import text_of
 from modelkit.server.openai.response_items import SEAL
 from modelkit.server.openai.updates import UPDATE

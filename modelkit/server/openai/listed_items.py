@@ -6,7 +6,7 @@ from typing import Any
 
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
-from modelkit.server.openai.stored import Items
+from modelkit.server.openai.response_store import Items
 from modelkit.server.openai.wire import new_id
 
 MOST_LISTED = 100

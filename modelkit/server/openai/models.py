@@ -15,7 +15,7 @@ from modelkit.errors import ModelkitError
 from modelkit.pack.adapters.stored import read_stored
 from modelkit.pack.pooling import context_tokens, read_pooling
 from modelkit.packages import list_packages
-from modelkit.server.chosen import split_adapters
+from modelkit.server.adapter_choice import split_adapters
 from modelkit.server.faults import refused
 from modelkit.settings import Settings
 from modelkit.showing.texts import recipe

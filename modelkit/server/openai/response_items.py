@@ -16,7 +16,7 @@ from typing import Any
 from modelkit.chat.message import arguments_of
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.logprobs import Spell, Tokens, token
-from modelkit.server.openai.guises import Guise, Guises, Input, guise_of
+from modelkit.server.openai.client_tools import ClientTool, ClientTools, Input, client_tool_of
 from modelkit.server.openai.wire import new_id
 from runtime.records import dataclass
 
@@ -38,7 +38,7 @@ class ItemOptions:
     encrypted: bool = False
     """Thinking also comes in the field that clients without a store send back as it is."""
     logprobs: bool = False
-    guises: Guises = field(default_factory=dict[str, Guise])
+    client_tools: ClientTools = field(default_factory=dict[str, ClientTool])
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Items:
                 self.thinking_tokens += len(event.ids)
                 return [*self._turn("reasoning", "rs_"), *self._delta(event.text)] if event.text else []
             case CallStart():
-                custom = self._guise(event).custom
+                custom = self._client_tool(event).custom
                 kind, prefix = ("custom_tool_call", "ctc_") if custom else ("function_call", "fc_")
                 return self._turn(kind, prefix, event)
             case CallArguments():
@@ -154,7 +154,7 @@ class Items:
         if item.call is not None:
             if item.kind == "custom_tool_call":
                 return [{**at, "type": names[2], "input": text}]
-            return [{**at, "type": names[2], "name": self._guise(item.call).name, "arguments": text}]
+            return [{**at, "type": names[2], "name": self._client_tool(item.call).name, "arguments": text}]
         more = {"logprobs": item.logprobs} if item.kind == "message" else {}
         return [
             {**at, "type": names[2], "text": text, **more},
@@ -179,8 +179,8 @@ class Items:
         kind, part = "output" if item.kind == "message" else "reasoning", "response.content_part"
         return f"{part}.added", f"response.{kind}_text.delta", f"response.{kind}_text.done", f"{part}.done"
 
-    def _guise(self, call: CallStart) -> Guise:
-        return guise_of(self._options.guises, call.name)
+    def _client_tool(self, call: CallStart) -> ClientTool:
+        return client_tool_of(self._options.client_tools, call.name)
 
     def _part(self, item: _Open, text: str) -> dict[str, Any]:
         if item.kind == "message":
@@ -193,7 +193,7 @@ class Items:
         text, named = "".join(item.texts), {"id": item.id, "type": item.kind, "status": status}
         if item.call is not None:
             said = "input" if item.kind == "custom_tool_call" else "arguments"
-            return {**named, "call_id": item.call.id, **self._guise(item.call).named, said: text}
+            return {**named, "call_id": item.call.id, **self._client_tool(item.call).named, said: text}
         parts = [self._part(item, text)] if begun else []
         if item.kind == "message":
             return {**named, "role": "assistant", "content": parts}

@@ -19,7 +19,7 @@ from modelkit.server.openai import forms, sampling, thinking, tools
 from modelkit.server.openai.input_items import ADDED, Turns, read_items
 from modelkit.server.openai.listed_items import with_ids
 from modelkit.server.openai.response_items import ItemOptions
-from modelkit.server.openai.stored import Items, Kept
+from modelkit.server.openai.response_store import Items, Kept
 from modelkit.server.openai.updates import updates_in
 from runtime.records import dataclass
 
@@ -121,7 +121,9 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
         stream=body.flag("stream", default=False),
         store=body.flag("store", default=True),
         background=_background(body),
-        written=ItemOptions(_summarized(body), _SEALED in include, _LOGPROBS in include, offered.guises),
+        written=ItemOptions(
+            _summarized(body), _SEALED in include, _LOGPROBS in include, offered.client_tools
+        ),
         echo=updates.said_again(body, _echo(body, listed)),
         keep_alive=sampling.read_keep_alive(body),
         priority=sampling.read_priority(body),

@@ -13,20 +13,20 @@ from modelkit.server.calling import call
 from modelkit.server.conversation import with_wish
 from modelkit.server.fields import Fields
 from modelkit.server.http.own_headers import with_notes
-from modelkit.server.openai.asking import chat, client_names, counter, in_clients_words, model_of
 from modelkit.server.openai.background import begun
 from modelkit.server.openai.chat_request import read_chat
-from modelkit.server.openai.chat_written import ChatStream
+from modelkit.server.openai.chat_writer import ChatStream
 from modelkit.server.openai.compaction import Compaction
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.completion_rows import Rows
-from modelkit.server.openai.completion_written import CompletionStream
+from modelkit.server.openai.completion_writer import CompletionStream
 from modelkit.server.openai.embeddings import embeddings
+from modelkit.server.openai.model_choice import chat, client_names, counter, in_clients_words, model_of
 from modelkit.server.openai.models import read_model, read_models, written_model, written_models
 from modelkit.server.openai.response_request import ResponseRequest, read_response
-from modelkit.server.openai.response_written import ResponseStream
+from modelkit.server.openai.response_store import kept_of
+from modelkit.server.openai.response_writer import ResponseStream
 from modelkit.server.openai.sampling import seeds
-from modelkit.server.openai.stored import kept_of
 from modelkit.server.openai.stored_routes import STORED_ROUTES, watched
 from modelkit.server.replying import naming, read, reply
 from modelkit.server.serving import apart, serving_of

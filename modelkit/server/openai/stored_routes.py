@@ -10,7 +10,7 @@ from starlette.routing import Route
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai.listed_items import page
-from modelkit.server.openai.stored import Coming, kept_of
+from modelkit.server.openai.response_store import Coming, kept_of
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import SSE, UNBUFFERED
 

@@ -8,7 +8,7 @@ from modelkit.chat.template import MOST_TOOLS
 from modelkit.server import hints
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
-from modelkit.server.openai.guises import Guise, custom, inner_name
+from modelkit.server.openai.client_tools import ClientTool, custom, inner_name
 from runtime.records import dataclass
 
 FIELDS = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
@@ -22,7 +22,7 @@ class Offered:
 
     functions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """As the model knows them."""
-    guises: dict[str, Guise] = field(default_factory=dict[str, Guise])
+    client_tools: dict[str, ClientTool] = field(default_factory=dict[str, ClientTool])
     notes: list[str] = field(default_factory=list[str])
     """What cannot be enforced of them."""
 
@@ -32,11 +32,11 @@ class Offered:
         """
         tool, note = custom(given) if kind == "custom" else (function(given), None)
         told, namespace = tool["function"], None if space is None else space.needed_text("name")
-        guise = Guise(told["name"], namespace, kind == "custom")
-        told["name"] = inner_name(guise.name, namespace)
+        client_tool = ClientTool(told["name"], namespace, kind == "custom")
+        told["name"] = inner_name(client_tool.name, namespace)
         if space is not None and (about := space.text("description")):
             told["description"] = "\n\n".join(filter(None, (about, told.get("description"))))
-        if self.guises.setdefault(told["name"], guise) != guise:
+        if self.client_tools.setdefault(told["name"], client_tool) != client_tool:
             said = f"two tools are {told['name'][:80]!r} to the model; give one of them another name"
             raise refused("invalid_request", said, given.name("name"))
         self.functions.append(tool)

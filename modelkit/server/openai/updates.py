@@ -12,7 +12,7 @@ from typing import Any
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai import forms, thinking
-from modelkit.server.openai.stored import Items
+from modelkit.server.openai.response_store import Items
 from runtime.records import dataclass
 
 UPDATE = "configuration_update"

@@ -25,14 +25,14 @@ from starlette.routing import Route
 from modelkit.durations import FOR_EVER
 from modelkit.model import Model
 from modelkit.modelfile import PARAMETERS
+from modelkit.server.adapter_choice import choosing, split_adapters
 from modelkit.server.calling import call, check_open, note_lease, unless_gone
-from modelkit.server.chosen import choosing, split_adapters
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused
 from modelkit.server.http.body import read_json
 from modelkit.server.http.own_headers import with_ignored
 from modelkit.server.http.writing import json_response
-from modelkit.server.models.standing import Shown
+from modelkit.server.models.pool_entry import Shown
 from modelkit.server.own.lines import word
 from modelkit.server.serving import serving_of, trace_of
 from modelkit.store.name import as_name

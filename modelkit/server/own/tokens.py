@@ -22,8 +22,8 @@ from modelkit.server.http.body import read_json
 from modelkit.server.http.own_headers import with_ignored
 from modelkit.server.http.writing import json_response
 from modelkit.server.openai import thinking
-from modelkit.server.openai.asking import able, client_names, model_of
 from modelkit.server.openai.messages import goes_on, read_messages
+from modelkit.server.openai.model_choice import able, client_names, model_of
 from modelkit.server.openai.tools import chosen, read_tools
 from modelkit.server.replying import naming, read
 from runtime.records import dataclass

@@ -1,7 +1,7 @@
 """Adapters as people have them: folders of PEFT and of mlx-lm, GGUF files. From headers alone.
 
     value        what an adapter says, whoever wrote it: pairs, whole tensors, rows, by names of checkpoints
-    opened       which of the three a path is
+    reading      which of the three a path is
     peft, peft_config, mlx, gguf
 
 Names are those of a checkpoint, so that an adapter goes through what its family does to weights

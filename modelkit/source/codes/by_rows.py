@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence
 
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.codes.stated import Stated
+from modelkit.source.codes.config_claims import Stated
 from modelkit.source.codes.value import CodeMatrix
 from modelkit.source.foreign import FLOAT_HINT
 from modelkit.source.tensor import TensorInfo

@@ -7,7 +7,7 @@ from typing import Any
 from modelkit.errors import MalformedFile
 from modelkit.source.claims import claimed_method
 from modelkit.source.codes import by_columns, by_rows, micro
-from modelkit.source.codes.stated import (
+from modelkit.source.codes.config_claims import (
     Stated,
     refuse_rotated,
     stated_block,

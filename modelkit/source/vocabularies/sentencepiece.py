@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.gguf.vocabulary.merged import raw_decoders, replaced, sequence, split
+from modelkit.source.gguf.vocabulary.bpe import raw_decoders, replaced, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import (
     BYTE,
     CONTROL,
@@ -30,9 +30,9 @@ from modelkit.source.gguf.vocabulary.pieces import (
     USER_DEFINED,
     Vocabulary,
 )
-from modelkit.source.gguf.vocabulary.scored import joined_document
-from modelkit.source.vocabularies.arranged import FOUND_NEVER, Arrange, Arranged, arranged, by_class
+from modelkit.source.gguf.vocabulary.sentencepiece import joined_document
 from modelkit.source.vocabularies.document import added, document
+from modelkit.source.vocabularies.piece_ids import FOUND_NEVER, Arrange, Arranged, arranged, by_class
 from modelkit.source.vocabularies.wire import fields, number, real, text
 from runtime.records import dataclass
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from modelkit.display import shown
 from modelkit.errors import MalformedFile
-from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
+from modelkit.source.gguf.vocabulary.bpe import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import MOST_PIECES
 from modelkit.source.vocabularies.document import added, byte_pairs, document
 from modelkit.source.vocabularies.tekken_chat import VERSIONS, chat_template

@@ -15,9 +15,9 @@ from typing import Any
 from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.vocabulary import patterns as cut
-from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
+from modelkit.source.gguf.vocabulary.bpe import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import MOST_MERGES, MOST_PIECES
-from modelkit.source.gguf.vocabulary.scored import MOST_WORK
+from modelkit.source.gguf.vocabulary.sentencepiece import MOST_WORK
 from modelkit.source.vocabularies.document import added, byte_pairs, document
 from runtime.records import dataclass
 

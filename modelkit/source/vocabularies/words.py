@@ -10,7 +10,7 @@ from typing import Any
 from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.vocabulary import patterns as cut
-from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
+from modelkit.source.gguf.vocabulary.bpe import byte_level, sequence, split
 from modelkit.source.vocabularies.document import added, byte_pairs, document
 
 _GPT2 = None, {**byte_level(), "use_regex": True}

@@ -7,8 +7,8 @@ platform), models compute by MLX and a bound BLAS, and `status` says why.
 
     building, hook    compiling the extension; the same while the project is installed
     loading           the extension, checked, or the reason why there is none
-    mapped            arrays over mapped files of weights
-    watched           what is computed once from a module's weights, and again when these are replaced
+    mapped_weights    arrays over mapped files of weights
+    module_cache      what is computed once from a module's weights, and again when these are replaced
 Operations of the table, one module for each kind:
     products, experts, tables, latent    matrices: linear layers, experts, embeddings, latent attention
     attend, rope, scans                  attention, rotation, recurrences
@@ -33,8 +33,8 @@ from typing import Any
 import mlx.core as mx
 
 from runtime import host
-from runtime.cpu.allowed import as_allowed
 from runtime.cpu.native.loading import VARIABLE, Status, load
+from runtime.cpu.thread_limits import as_allowed
 
 __all__ = [
     "VARIABLE",

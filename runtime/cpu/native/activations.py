@@ -9,7 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cpu.native.watched import made_once
+from runtime.cpu.native.module_cache import made_once
 
 Unary = Callable[[mx.array], mx.array]
 

@@ -14,7 +14,7 @@ import mlx.core as mx
 from runtime.cache.codec import Codec
 from runtime.cache.lanes import Lanes, LaneTraits
 from runtime.cache.protocol import AttentionCache, Mask
-from runtime.cache.visible import places_of
+from runtime.cache.visibility import places_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.query_parts import in_parts, of_tokens
 from runtime.parts.attention import Bias, Scoring

@@ -11,8 +11,8 @@ import mlx.core as mx
 
 from runtime.cpu.composed import RELU, Composed, by_name
 from runtime.cpu.native.activations import KINDS
+from runtime.cpu.native.module_cache import made_once
 from runtime.cpu.native.products import FLOATS, matrix_of
-from runtime.cpu.native.watched import made_once
 from runtime.parts.feed_forward import ExpertParts
 
 MOST_ASKED = 64  # answers that are summed up in one chain

@@ -12,10 +12,10 @@ from typing import Any
 from runtime.cache.protocol import by_layer
 from runtime.cpu.native.draws import biases_of, draws_of
 from runtime.cpu.native.layers import Run, chains_of, close, known_runs, memories_of, opened_of
+from runtime.cpu.native.module_cache import made_once
 from runtime.cpu.native.penalties import penalties_of
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.sublayers import norm_of, table_of
-from runtime.cpu.native.watched import made_once
 from runtime.parts.attention import AttentionParts, LatentAttentionParts
 from runtime.parts.decoder import DecoderParts
 from runtime.parts.draws import GuessParams, NextTokens

@@ -16,6 +16,7 @@ import mlx.core as mx
 from runtime.cpu.native.altup import active_of, correct_of, join_of, laurel_of, predict_of
 from runtime.cpu.native.appended import append_input_of, read_appended_of, update_appended_of
 from runtime.cpu.native.latent import latent_attention_of
+from runtime.cpu.native.module_cache import made_once
 from runtime.cpu.native.pairs import members_of
 from runtime.cpu.native.recurrent import recurrence_of
 from runtime.cpu.native.sublayers import (
@@ -28,7 +29,6 @@ from runtime.cpu.native.sublayers import (
     per_layer_gate_of,
     table_of,
 )
-from runtime.cpu.native.watched import made_once
 from runtime.parts.attention import AttentionParts, LatentAttentionParts
 from runtime.parts.feed_forward import FeedForwardParts, MixtureParts
 from runtime.parts.recurrent import RecurrentParts

@@ -11,8 +11,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime.cpu.native.module_cache import made_once
 from runtime.cpu.native.products import FLOATS, matrix_of
-from runtime.cpu.native.watched import made_once
 from runtime.step import Adapters
 
 AddPairs = Callable[[Adapters, Any, Any, mx.array, mx.array], mx.array | None]

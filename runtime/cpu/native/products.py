@@ -8,7 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cpu.native.watched import made_once
+from runtime.cpu.native.module_cache import made_once
 
 Linear = Callable[[Any, mx.array], mx.array]
 

@@ -18,11 +18,11 @@ from runtime.cpu.composed import RELU, Composed, by_name
 from runtime.cpu.native.activations import KINDS, bend_of
 from runtime.cpu.native.attend import form_of
 from runtime.cpu.native.experts import MOST_ASKED, block_of
+from runtime.cpu.native.module_cache import made_once
 from runtime.cpu.native.pairs import adapted_matrix_of
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.native.route import routing_of
-from runtime.cpu.native.watched import made_once
 from runtime.parts.attention import AttentionParts, LatentAttentionParts
 from runtime.parts.feed_forward import FeedForwardParts, MixtureParts
 from runtime.parts.recurrent import RecurrentParts

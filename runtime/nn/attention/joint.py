@@ -10,7 +10,7 @@ Dimensions: B rows, H query heads, G key-value heads, L new tokens, K visible ke
 import mlx.core as mx
 
 from runtime.cache.protocol import AttentionCache, Mask
-from runtime.cache.visible import places_seen
+from runtime.cache.visibility import places_seen
 from runtime.nn.attention.attend import attention, merge_heads
 from runtime.nn.attention.bidirectional import KEYS
 from runtime.nn.operations.plain import causal_mask

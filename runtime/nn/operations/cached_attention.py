@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from runtime.cache.finite_values import finite_values_of, latents_with_finite_values
 from runtime.cache.protocol import AttentionCache, View
-from runtime.cache.visible import places_seen
+from runtime.cache.visibility import places_seen
 from runtime.cpu.query_parts import after, in_parts, of_tokens
 from runtime.nn.operations.plain import causal_mask
 from runtime.parts.attention import Bias, Scoring

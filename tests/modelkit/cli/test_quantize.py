@@ -14,7 +14,7 @@ from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import parse_quantizing
 from modelkit.pack.metadata import Metadata, Provenance
 from modelkit.pack.origins import lines_in
-from modelkit.pack.planning.planned import Plan, Planned
+from modelkit.pack.planning.plan_types import Plan, Planned
 
 Run = Callable[..., Result]
 Write = Callable[..., Path]

@@ -13,7 +13,7 @@ from modelkit.cli.repl import Session, converse
 from modelkit.cli.repl.commands import HELP
 from modelkit.cli.repl.completion import offers
 from modelkit.cli.repl.files import quoted, with_files
-from modelkit.cli.terminal.speaking import Speaker, say
+from modelkit.cli.terminal.speaker import Speaker, say
 from modelkit.errors import ModelClosed, RequestError
 from modelkit.modelfile import Parameters
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking

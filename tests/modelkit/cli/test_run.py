@@ -19,7 +19,7 @@ from modelkit.answers.generation import Generation
 from modelkit.cli import answer
 from modelkit.cli.options.prompts import read_prompt
 from modelkit.cli.run import ask, command
-from modelkit.cli.terminal import speaking
+from modelkit.cli.terminal import speaker
 from modelkit.cli.terminal.screen import Aside, Waiting, echo, note
 from modelkit.memory import Memory
 from modelkit.output.events import Text
@@ -216,7 +216,7 @@ def test_text_is_exact_in_a_pipe_and_harmless_on_a_terminal(
     out: type[io.StringIO], shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdout", out())
-    speaking.say(Pieces("a\x1b", "[2Jb"))  # type: ignore[arg-type]
+    speaker.say(Pieces("a\x1b", "[2Jb"))  # type: ignore[arg-type]
     assert sys.stdout.getvalue() == shown  # type: ignore[attr-defined]
 
 

@@ -21,8 +21,8 @@ import modelkit
 from modelkit.cli.main import cli
 from modelkit.cli.pull import fetched
 from modelkit.cli.serve import without_libraries
+from modelkit.server.models.model_source import StoredModels
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import StoredModels
 from modelkit.server.serve import (
     ServeOptions,
     _how,  # pyright: ignore[reportPrivateUsage]

@@ -134,7 +134,7 @@ def test_a_format_that_cannot_hold_the_heads_is_said(
     (tmp_path / "Modelfile").write_text("FROM ./odd\nPARAMETER kv_format q8\n")
     line = ("create", "odd", "-f", str(tmp_path / "Modelfile"))
     assert "kv_format q8 does not suit" in modelkit(*line).stderr
-    monkeypatch.setattr("modelkit.pack.ready.misfits", lambda *_: [])
+    monkeypatch.setattr("modelkit.pack.model_setup.misfits", lambda *_: [])
     assert modelkit(*line).exit_code == 0
     assert "kv_format q8 does not suit it: layer 0 (full)" in str(facts("odd")["problem"])
 

@@ -15,8 +15,8 @@ import pytest
 from modelkit.errors import FetchError, ModelkitError
 from modelkit.fetch.access import Access
 from modelkit.fetch.pull import Pulled
-from modelkit.fetch.registry import archive, early
-from modelkit.pack.runnable import check_runs
+from modelkit.fetch.registry import archive, early_check
+from modelkit.pack.run_check import check_runs
 from modelkit.store import Name, Store
 from tests.modelkit.fetch.conftest import QUICK, at, pull
 from tests.modelkit.store.packages import blobs_on_disk, read
@@ -84,8 +84,8 @@ def refused(registry: FakeRegistry, store: Store) -> ModelkitError:
 def test_beside_a_large_archive_the_config_is_judged_first(
     registry: FakeRegistry, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(early, "MOMENT_BYTES", 0)
-    monkeypatch.setattr(early, "_LARGE_BYTES", 20_000)
+    monkeypatch.setattr(early_check, "MOMENT_BYTES", 0)
+    monkeypatch.setattr(early_check, "_LARGE_BYTES", 20_000)
     weights = packed(file("model.safetensors", bytes(30_000)))
     for kind, said in (("nonsense", "architecture 'nonsense'"), ("llama", "model.safetensors")):
         said_of_it = {**tiny.CONFIG, "architectures": None, "model_type": kind}
@@ -249,7 +249,7 @@ def test_docker_models_have_their_config_in_an_archive(store: Store, registry: F
 def test_weights_beside_a_small_archive_are_judged_by_their_headers(
     archived: bool, store: Store, registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(early, "MOMENT_BYTES", 0)
+    monkeypatch.setattr(early_check, "MOMENT_BYTES", 0)
     folder = tiny.write_model(tmp_path / "model")
     wide = json.dumps({**tiny.CONFIG, "intermediate_size": 256}).encode()
     said = {**{path.name: path.read_bytes() for path in folder.iterdir()}, "config.json": wide}

@@ -74,7 +74,7 @@ def test_what_does_not_run_here_is_refused_before_its_weights_come(
     address = offered(store, registry, files)
     for moment_bytes in (0, 1 << 30):  # what is small comes at once
         registry.log.clear()
-        monkeypatch.setattr("modelkit.fetch.registry.early.MOMENT_BYTES", moment_bytes)
+        monkeypatch.setattr("modelkit.fetch.registry.early_check.MOMENT_BYTES", moment_bytes)
         with pytest.raises(ModelkitError, match=said):
             pulling.pull(address, other, Access(), name=NAME)
         assert whole_fetches(registry, files["model.safetensors"]) == (1 if moment_bytes else 0)
@@ -88,7 +88,7 @@ def test_what_runs_here_is_fetched_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("modelkit.fetch.registry.early.MOMENT_BYTES", 0)
+    monkeypatch.setattr("modelkit.fetch.registry.early_check.MOMENT_BYTES", 0)
     address, other = offered(store, registry, model), Store(tmp_path / "other")
     assert pulling.pull(address, other, Access(), name=NAME).notes == ()
     assert whole_fetches(registry, model["model.safetensors"]) == 1

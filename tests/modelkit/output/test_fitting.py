@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelkit.chat.styles.opening import Opening
-from modelkit.output.reading.fitting import fits
 from modelkit.output.reading.schemas import Schema
 from modelkit.output.reading.tags import typed
+from modelkit.output.reading.validation import fits
 from tests.support.answers import collected
 from tests.support.styles import style_of
 from tests.support.walks import events_of, words_of

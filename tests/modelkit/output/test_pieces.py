@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import modelkit
-from modelkit.answers.waking import Waker
+from modelkit.answers.waker import Waker
 from modelkit.errors import Busy, ParameterError, RequestError
 from modelkit.faults import as_modelkit_error
 from modelkit.output.events import Text

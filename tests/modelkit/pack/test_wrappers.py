@@ -9,8 +9,8 @@ import pytest
 from modelkit.errors import PlanError
 from modelkit.pack.draft import check_rows
 from modelkit.pack.mlx_lm.limits import limits
+from modelkit.pack.mlx_lm.mutable_folder import MutableFolder
 from modelkit.pack.mlx_lm.names import text_alone
-from modelkit.pack.mlx_lm.sheet import Sheet
 from modelkit.pack.planning.config import converted_config
 from modelkit.pack.planning.families import request_for
 from modelkit.pack.planning.heads import in_head
@@ -159,6 +159,6 @@ def test_a_text_model_by_itself_has_the_older_names_of_its_own_family() -> None:
     record = Reference("qwen3_moe").record["config"]
     block = {**record, "model_type": "qwen3_omni_moe_text"}
     block.pop("num_experts", None)
-    sheet = Sheet({"model_type": "qwen3_omni_moe", "thinker_config": {"text_config": block}}, {})
-    assert text_alone(sheet) == "as qwen3_moe alone"
-    assert sheet.config["num_experts"] == record["num_local_experts"]
+    folder = MutableFolder({"model_type": "qwen3_omni_moe", "thinker_config": {"text_config": block}}, {})
+    assert text_alone(folder) == "as qwen3_moe alone"
+    assert folder.config["num_experts"] == record["num_local_experts"]

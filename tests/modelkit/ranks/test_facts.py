@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from modelkit.errors import LoadError
-from modelkit.ranks import crew, facts
+from modelkit.ranks import facts, rank_group
 from modelkit.ranks.facts import difference, exchanged, free_bytes, own_facts, unlike
 from runtime.cpu import native
 from runtime.cpu.native import Status
@@ -41,9 +41,11 @@ def test_what_no_rank_sends_is_said_to_come_from_another_program(
 
 
 def test_a_rank_of_another_version_may_say_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "exchanged", lambda _group, mine: [mine, {"host": "bob", "modelkit": "0.0"}])
+    monkeypatch.setattr(
+        rank_group, "exchanged", lambda _group, mine: [mine, {"host": "bob", "modelkit": "0.0"}]
+    )
     with pytest.raises(LoadError, match=r"has modelkit 0\.0") as refused:
-        crew.Crew(Group.alone())
+        rank_group.RankGroup(Group.alone())
     assert "same versions" in str(refused.value.hint)
 
 
@@ -82,27 +84,27 @@ def test_machines_of_one_name_have_their_own_room_and_cores(monkeypatch: pytest.
     """As many Macs are called `Mac`."""
     found = [{**HERE, "address": address} for address in ("10.0.0.1", "10.0.0.2", "10.0.0.2")]
     assert free_bytes(found) == [100, 50, 50]
-    monkeypatch.setattr(crew, "exchanged", lambda _group, mine: [{**mine, **one} for one in found])
+    monkeypatch.setattr(rank_group, "exchanged", lambda _group, mine: [{**mine, **one} for one in found])
     monkeypatch.setattr(atexit, "register", lambda _: None)
-    assert crew.Crew(Group.alone()).ranks_here == 1
+    assert rank_group.RankGroup(Group.alone()).ranks_here == 1
 
 
 def test_surroundings_that_one_cannot_act_on_are_said_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever follows has nobody to tell, and the others would see a connection that is lost."""
-    monkeypatch.setattr(crew, "exchanged", lambda _group, mine: [{**mine, "problem": None}, mine])
+    monkeypatch.setattr(rank_group, "exchanged", lambda _group, mine: [{**mine, "problem": None}, mine])
     monkeypatch.setenv("MODELKIT_CACHE_DISK", "lots")
     with pytest.raises(LoadError, match=r"rank 1 .* says: MODELKIT_CACHE_DISK is 'lots'") as refused:
-        crew.Crew(Group.alone())
+        rank_group.RankGroup(Group.alone())
     assert "versions" not in str(refused.value)
 
 
 def test_a_rank_computes_as_its_surroundings_say_or_all_hear_that_it_cannot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(crew, "exchanged", lambda _group, mine: [{**mine, "problem": None}, mine])
+    monkeypatch.setattr(rank_group, "exchanged", lambda _group, mine: [{**mine, "problem": None}, mine])
     monkeypatch.setattr(native, "status", Status(None, reason="nobody built them", required=True))
     with pytest.raises(LoadError, match=r"rank 1 .* says: MODELKIT_KERNELS=required .* nobody built them"):
-        crew.Crew(Group.alone())
+        rank_group.RankGroup(Group.alone())
 
 
 def test_ranks_that_make_numbers_in_another_way_are_named() -> None:
@@ -122,9 +124,9 @@ def test_ranks_that_make_numbers_in_another_way_are_named() -> None:
 def test_pages_say_by_what_numbers_of_all_ranks_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """What rank 1 keeps was computed of what rank 0 has made, however rank 1 itself computes."""
     found = [{**HERE, "numbers": "MLX"}, {**HERE, "numbers": "kernels"}]
-    monkeypatch.setattr(crew, "exchanged", lambda _group, mine: [{**mine, **one} for one in found])
+    monkeypatch.setattr(rank_group, "exchanged", lambda _group, mine: [{**mine, **one} for one in found])
     monkeypatch.setattr(atexit, "register", lambda _: None)
-    assert crew.Crew(Group.alone()).numbers == "MLX, kernels"
+    assert rank_group.RankGroup(Group.alone()).numbers == "MLX, kernels"
 
 
 @pytest.mark.parametrize("other", [False, True])
@@ -134,8 +136,8 @@ def test_ranks_with_kernels_and_without_are_not_alike(
     def told(_group: Group, mine: dict[str, Any]) -> list[dict[str, Any]]:
         return [mine, {**mine, "nodes": "cpu, MLX exchanges, no kernels and no ring"} if other else mine]
 
-    monkeypatch.setattr(crew, "exchanged", told)
+    monkeypatch.setattr(rank_group, "exchanged", told)
     monkeypatch.setattr(atexit, "register", lambda _: None)
     group = Group.alone()
-    crew.Crew(group)
+    rank_group.RankGroup(group)
     assert group.alike != other

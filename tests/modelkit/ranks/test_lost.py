@@ -11,7 +11,7 @@ import pytest
 
 from modelkit.faults import as_modelkit_error
 from modelkit.ranks import spawn
-from modelkit.ranks.meeting import _reason, join
+from modelkit.ranks.rendezvous import _reason, join
 from modelkit.settings.launchers import LAUNCHERS
 from runtime.cpu import native
 from runtime.engine.thread import ThreadEnded

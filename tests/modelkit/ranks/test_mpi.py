@@ -20,7 +20,7 @@ from modelkit.ranks import mpi
 from modelkit.settings.launchers import held_by_mlx, held_by_mpi
 from runtime.ranks.group import Group
 from runtime.ranks.links import Links
-from runtime.ranks.seat import Seat
+from runtime.ranks.stage_rank import StageRank
 from tests.support import ranks
 from tests.support.tiny import write_model
 
@@ -113,10 +113,10 @@ def test_an_idle_rank_without_connections_may_wait_longer_than_a_busy_one(
 
 def test_pairs_take_turns_where_nothing_leaves_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr("runtime.ranks.seat.moves", lambda *_, small: asked.append(small) or [])
+    monkeypatch.setattr("runtime.ranks.stage_rank.moves", lambda *_, small: asked.append(small) or [])
     for links in (0, 2):
         group: Any = SimpleNamespace(rank=0, size=4, sends_ahead=links > 0)
-        seat = Seat.__new__(Seat)
+        seat = StageRank.__new__(StageRank)
         seat.group, seat.shard, seat.shards, seat._nodes = group, 0, 1, None  # pyright: ignore
         seat._sum(mx.zeros((1, 2)))  # pyright: ignore[reportPrivateUsage]
     assert asked == [False, True]

@@ -13,7 +13,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import FetchError, InvalidName, ModelkitError, StoreError
-from modelkit.ranks.slicing import bytes_of, pieces_of
+from modelkit.ranks.slices import bytes_of, pieces_of
 from modelkit.ranks.streaming import Sieve
 from modelkit.showing.facts import facts_of
 from modelkit.source.tensor import TensorInfo
@@ -153,8 +153,8 @@ def test_an_outline_is_taken_for_no_package(tmp_path: Path, monkeypatch: pytest.
     assert [str(one.name) for one in whole.packages()] == ["story"]
 
 
-def played(crew: Standing, folder: Path, *words: str) -> list[Any]:
-    return crew.do(folder, outlining.__name__, "scenes", *words)
+def played(rank_group: Standing, folder: Path, *words: str) -> list[Any]:
+    return rank_group.do(folder, outlining.__name__, "scenes", *words)
 
 
 def test_ranks_fetch_what_they_need_and_nothing_twice(crews: Crews, tmp_path: Path) -> None:

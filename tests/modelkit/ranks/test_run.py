@@ -19,7 +19,7 @@ import pytest
 import modelkit
 from modelkit.cli.options.ranks import follows
 from modelkit.prefixes import prefix_folder
-from modelkit.ranks.present import present
+from modelkit.ranks.current import current_group
 from runtime.cache.page_folder import list_pages
 from tests.support import ranks
 from tests.support.peft_folders import gguf_case, write_peft
@@ -82,7 +82,7 @@ def test_a_process_that_cannot_load_it_on_ranks_stays_alone(
     """It would keep them, and be one of so many for every other model."""
     with pytest.raises(modelkit.errors.ModelkitError, match=words):
         modelkit.load(folder / name, ranks=ranks)
-    assert present() is None
+    assert current_group() is None
 
 
 SHARED = """
@@ -182,8 +182,8 @@ def test_an_interrupt_is_for_the_rank_that_leads(monkeypatch: pytest.MonkeyPatch
         return 0
 
     monkeypatch.setattr("modelkit.cli.options.ranks.one_of_several", lambda: True)
-    monkeypatch.setattr("modelkit.ranks.meeting.join", lambda: SimpleNamespace(rank=1))
-    monkeypatch.setattr("modelkit.ranks.following.follow", follow)
+    monkeypatch.setattr("modelkit.ranks.rendezvous.join", lambda: SimpleNamespace(rank=1))
+    monkeypatch.setattr("modelkit.ranks.follower.follow", follow)
     before = signal.getsignal(signal.SIGINT)
     try:
         with pytest.raises(click.exceptions.Exit):
@@ -195,8 +195,8 @@ def test_an_interrupt_is_for_the_rank_that_leads(monkeypatch: pytest.MonkeyPatch
 
 REFUSED = """
 import json, os, sys, modelkit
-from modelkit.ranks.following import follow
-from modelkit.ranks.meeting import join
+from modelkit.ranks.follower import follow
+from modelkit.ranks.rendezvous import join
 crew = join()
 if crew.rank:
     sys.exit(follow(crew))

@@ -7,7 +7,7 @@ import pytest
 
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event
 from modelkit.server.anthropic.blocks import Blocks, Grow
-from modelkit.server.anthropic.broken import ended
+from modelkit.server.anthropic.invalid_arguments import ended
 
 WHOLE = '{"a": "x\\n\\u00e9 y", "b": [1.5e3, true, {"c": null, "d": false}], "e": -2, "f": {}}'
 

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 import modelkit
-from modelkit.server.models.stored import StoredModels
+from modelkit.server.models.model_source import StoredModels
 from modelkit.settings import Settings
 from tests.support.encoder_folders import write_encoder
 from tests.support.served import served

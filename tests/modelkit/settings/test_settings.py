@@ -7,7 +7,7 @@ import pytest
 from modelkit.errors import ModelkitError, ParameterError
 from modelkit.modelfile.quantizing import parse_quantizing
 from modelkit.settings import Settings, settings_at
-from modelkit.source.adapters.opened import adapter_name
+from modelkit.source.adapters.reading import adapter_name
 
 
 def test_the_disk_is_off_unless_it_is_asked_for() -> None:

@@ -18,8 +18,8 @@ from modelkit.chat.template import ChatTemplate
 from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.tree import read_directory
-from modelkit.source.vocabularies.made import require_tokenizer, with_tokenizer
 from modelkit.source.vocabularies.tekken_chat import chat_template
+from modelkit.source.vocabularies.tokenizer_file import require_tokenizer, with_tokenizer
 from modelkit.tokenizer import Tokenizer, load_tokenizer
 from tests.modelkit.source.files import write_source
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.cpu import bind, native, thread_count, threads
-from runtime.cpu.allowed import VARIABLES, as_allowed
 from runtime.cpu.bind import report
+from runtime.cpu.thread_limits import VARIABLES, as_allowed
 from runtime.cpu.threads import QUIET_LOOKS, STALE_S, WINDOW_S, Choice, Crowd, Threads
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request

@@ -24,7 +24,7 @@ from runtime.sampling.constraint import Ahead, ConstraintFault
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter, Rows
-from runtime.speculate.forced import ForcedDrafter
+from runtime.speculate.forced_tokens import ForcedDrafter
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.drafting import Scripted, always_drafting, noise
 from tests.support.engines import GREEDY, answer, answers, ids_of, prompt, run, start
@@ -226,7 +226,7 @@ def test_the_last_row_with_a_grammar_leaves_in_the_middle_of_its_step(
     """Where rows decode in parts, as in stages on several machines, and a prompt is read beside it."""
     monkeypatch.setattr(Lead, "parts", 2)
     options = Options(context_length=256, budget_tokens=4)
-    engine = Engine(lambda: Reference(plain[0]).load(tmp_path), options, crew=Leading(Group.alone()))
+    engine = Engine(lambda: Reference(plain[0]).load(tmp_path), options, leading=Leading(Group.alone()))
     first = Request((5, 6, 7), LENGTH, GREEDY, constraint=Toy(length, runs=True))
     asked = [first, Request(tuple(range(3, 90)), 4, GREEDY)]
     try:

@@ -11,7 +11,7 @@ import pytest
 
 from runtime.cache.memory import LayerMemory
 from runtime.cache.page_folder import PrefixFolder
-from runtime.cache.restoring import Restoring
+from runtime.cache.restore import Restoring
 from runtime.engine.engine import Engine
 from runtime.engine.loop import Loop
 from runtime.engine.pace import Pace

@@ -16,10 +16,10 @@ import pytest
 from runtime import host
 from runtime.cpu import native
 from runtime.errors import RankLost
-from runtime.ranks.bounded import Bounded
 from runtime.ranks.group import MOST_BYTES, Group
 from runtime.ranks.lane import Lane
 from runtime.ranks.links import Links
+from runtime.ranks.timeouts import Bounded
 from tests.support import exchanging, ranks
 
 EXCHANGING = exchanging.__name__

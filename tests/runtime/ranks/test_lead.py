@@ -40,13 +40,13 @@ def _no_drafters(*_args: Any) -> Any:
 def test_the_others_are_told_where_an_engine_cannot_start(tmp_path: Path) -> None:
     ended: list[str] = []
     with pytest.raises(ValueError, match="no draft fits"):
-        Engine(lambda: Reference("llama").load(tmp_path), Options(64), _no_drafters, crew=_leading(ended))
+        Engine(lambda: Reference("llama").load(tmp_path), Options(64), _no_drafters, leading=_leading(ended))
     assert ended == ["ended"]
 
 
 def test_they_are_told_when_it_is_closed(tmp_path: Path) -> None:
     ended: list[str] = []
-    engine = Engine(lambda: Reference("llama").load(tmp_path), Options(64), crew=_leading(ended))
+    engine = Engine(lambda: Reference("llama").load(tmp_path), Options(64), leading=_leading(ended))
     with engine.submit(Request((3, 4, 5), 4, SamplingParams(temperature=0))) as stream:
         assert sum(len(delta.ids) for delta in stream) == 4
     assert ended == []
@@ -61,7 +61,7 @@ def test_who_leads_and_who_follows_keep_to_their_part_of_a_machine(
     for name in ("keep_apart", "let_go"):
         monkeypatch.setattr(Group, name, lambda _self, name=name: seen.append(name))
     monkeypatch.setattr(Follower, "turn", lambda _self: seen.append("turn"))
-    engine = Engine(lambda: Reference("llama").load(tmp_path), Options(64), crew=_leading([]))
+    engine = Engine(lambda: Reference("llama").load(tmp_path), Options(64), leading=_leading([]))
     assert seen == ["keep_apart"]
     engine.close()
     Follower(Group.alone(), Reference("llama").load(tmp_path)).run()
@@ -146,7 +146,7 @@ def test_a_prompt_that_is_read_whole_may_take_as_long_as_its_tokens_in_steps(
     """And is there when the step begins that follows it, for which others wait no longer than for any."""
     group, seen = Group.alone(), list[int]()
     monkeypatch.setattr(group, "renew", lambda times=1: seen.append(times))
-    engine = Engine(lambda: Reference("t5").load(tmp_path), Options(2000), crew=Leading(group))
+    engine = Engine(lambda: Reference("t5").load(tmp_path), Options(2000), leading=Leading(group))
     with engine.submit(Request((0,), 2, SamplingParams(temperature=0), source=(5,) * 1200)) as stream:
         assert sum(len(delta.ids) for delta in stream) == 2
     engine.close()
@@ -166,7 +166,7 @@ def test_nothing_is_waited_for_without_end_while_it_is_closed(
     noted(group, "tell")
     noted(Sharing, "end")
     options = Options(4000, prefix_bytes=1 << 20)
-    engine = Engine(lambda: Reference("llama").load(tmp_path), options, crew=Leading(group))
+    engine = Engine(lambda: Reference("llama").load(tmp_path), options, leading=Leading(group))
     next(iter(engine.submit(Request((3, 4, 5), 3900, SamplingParams(temperature=0)))))
     engine.close()
     assert len(until) > 2

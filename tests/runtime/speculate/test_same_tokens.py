@@ -14,7 +14,7 @@ from runtime.sampling.params import SamplingParams
 from runtime.speculate import head as head_room
 from runtime.speculate.assistant import AssistantDrafter, assistant_problem
 from runtime.speculate.drafter import Drafter, Proposal, Rows
-from runtime.speculate.forced import ForcedDrafter
+from runtime.speculate.forced_tokens import ForcedDrafter
 from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
 from runtime.speculate.pair import drafters_for

@@ -6,6 +6,7 @@ from typing import Any
 
 from modelkit.display import shown
 from modelkit.errors import MalformedFile, SourceError
+from modelkit.source.gguf.vocabulary.bpe import merged_document
 from modelkit.source.gguf.vocabulary.companions import (
     as_bytes,
     chat_templates,
@@ -13,7 +14,6 @@ from modelkit.source.gguf.vocabulary.companions import (
     sampling_notes,
     special_texts,
 )
-from modelkit.source.gguf.vocabulary.merged import merged_document
 from modelkit.source.gguf.vocabulary.pieces import (
     BYTES,
     JOINED,
@@ -24,7 +24,7 @@ from modelkit.source.gguf.vocabulary.pieces import (
     Vocabulary,
     read_vocabulary,
 )
-from modelkit.source.gguf.vocabulary.scored import joined_document, truth, unigram_document
+from modelkit.source.gguf.vocabulary.sentencepiece import joined_document, truth, unigram_document
 from modelkit.source.gguf.vocabulary.special import Special, read_special
 from modelkit.source.gguf.vocabulary.splitting import splitting_of
 from modelkit.source.gguf.vocabulary.words import word_document, word_pieces

@@ -5,7 +5,7 @@ from typing import Any
 
 from modelkit.errors import MalformedFile
 from modelkit.source.gguf.vocabulary.pieces import CONTROL, KEY, UNKNOWN, USER_DEFINED, Vocabulary
-from modelkit.source.gguf.vocabulary.scored import truth
+from modelkit.source.gguf.vocabulary.sentencepiece import truth
 
 _FIRST, _FOLLOWING = "\u2581", "##"
 _WHOLE = (CONTROL, UNKNOWN, USER_DEFINED)

@@ -15,7 +15,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import FetchError, SourceError, StoreError
-from modelkit.fetch import beside
+from modelkit.fetch import other_programs
 from modelkit.fetch.hub import library, obtain, transfer
 from modelkit.fetch.hub.library import READ_S, headers_for
 from tests.support.hub import STORY, Hub, Listener
@@ -242,7 +242,7 @@ def test_a_full_disk_is_seen_before_a_byte_moves(hub: Hub, tmp_path: Path) -> No
 def test_what_another_program_has_is_not_fetched(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
-    monkeypatch.setattr(beside, "LEAST_BYTES", 1)
+    monkeypatch.setattr(other_programs, "LEAST_BYTES", 1)
     data = hub.repositories["Amy/Story"].files["model.safetensors"]
     place = {
         "Ollama": tmp_path / "ollama" / "blobs" / f"sha256-{hashlib.sha256(data).hexdigest()}",

@@ -10,8 +10,8 @@ import pytest
 from modelkit.errors import SourceError
 from modelkit.pack.adapters.filled import as_arrays, fill
 from modelkit.pack.adapters.place import place
-from modelkit.pack.adapters.repeated import for_every_use
-from modelkit.source.adapters.opened import read_adapter
+from modelkit.pack.adapters.shared_blocks import for_every_use
+from modelkit.source.adapters.reading import read_adapter
 from runtime.models import Described, describe
 from runtime.models.unused import without_unused
 from runtime.nn.adapters.low_rank import LowRank, LowRanks

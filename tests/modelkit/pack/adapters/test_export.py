@@ -13,7 +13,7 @@ import modelkit
 from modelkit.cli.main import cli
 from modelkit.errors import ModelkitError
 from modelkit.pack.adapters.stored import read_stored
-from modelkit.source.adapters.opened import read_adapter
+from modelkit.source.adapters.reading import read_adapter
 from modelkit.store.store import Store
 from runtime.models import describe
 from runtime.models.row_trace import parameters

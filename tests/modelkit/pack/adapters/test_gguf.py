@@ -10,7 +10,7 @@ import modelkit
 from modelkit.errors import ModelkitError, UnsupportedSource
 from modelkit.pack.adapters.filled import fill
 from modelkit.pack.adapters.place import place
-from modelkit.source.adapters.opened import read_adapter
+from modelkit.source.adapters.reading import read_adapter
 from modelkit.store.store import Store
 from runtime.models import describe
 from tests.support.adapter_references import FOLDER

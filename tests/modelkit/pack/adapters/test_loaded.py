@@ -14,7 +14,7 @@ from modelkit.cli.show import overview
 from modelkit.errors import ModelkitError
 from modelkit.pack.adapters.place import place
 from modelkit.showing.facts import facts_of
-from modelkit.source.adapters.opened import read_adapter
+from modelkit.source.adapters.reading import read_adapter
 from modelkit.store.store import Store
 from runtime.models import describe
 from tests.support.adapter_references import FOLDER, AdapterReference

@@ -15,7 +15,7 @@ import pytest
 from modelkit.errors import SourceError
 from modelkit.pack.adapters.filled import as_arrays, fill
 from modelkit.pack.adapters.place import place
-from modelkit.source.adapters.opened import read_adapter
+from modelkit.source.adapters.reading import read_adapter
 from runtime.models import Described, describe
 from runtime.nn.adapters.low_rank import LowRank, LowRanks
 from tests.support.checkpoints import random_tensor

@@ -37,7 +37,7 @@ def test_what_was_imported_is_written_as_it_was(types: list[str], tmp_path: Path
     with imported(tmp_path / "a.gguf", tmp_path / "home").hold("it") as package:
         planned = exported(package, tmp_path / "b.gguf")
     before, after = read_gguf(tmp_path / "a.gguf"), read_gguf(tmp_path / "b.gguf")
-    assert all(one.fit.exact for one in planned.written)
+    assert all(one.choice.exact for one in planned.written)
     assert before.tensors.keys() == after.tensors.keys()
     for name, tensor in before.tensors.items():
         kind = tensor.type.name
@@ -73,7 +73,7 @@ def test_what_was_written_is_imported_with_the_same_numbers_and_tokens(
         wanted = package_numbers(package)
     with imported(tmp_path / "a.gguf", tmp_path / "home", "b").hold("b") as package:
         found = package_numbers(package)
-    rounded = {source for one in planned.written if not one.fit.exact for source in one.origin.tensors}
+    rounded = {source for one in planned.written if not one.choice.exact for source in one.origin.tensors}
     assert found.keys() == wanted.keys()
     for name in wanted.keys() - rounded:
         np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)

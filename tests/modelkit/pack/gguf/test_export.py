@@ -15,9 +15,9 @@ import modelkit
 from modelkit.errors import StoreError, UnsupportedSource
 from modelkit.fetch.upstream import Upstream
 from modelkit.pack.gguf import writing
-from modelkit.pack.gguf.about import own_name, safe_name
 from modelkit.pack.gguf.export import Planned, plan_gguf
-from modelkit.pack.gguf.fitting import Fit, Scales, fit
+from modelkit.pack.gguf.metadata import own_name, safe_name
+from modelkit.pack.gguf.type_choice import Scales, TypeChoice, choose_type
 from modelkit.pack.gguf.writing import write_gguf
 from modelkit.pack.metadata import Provenance
 from modelkit.source.gguf.file import read_gguf
@@ -108,8 +108,8 @@ def check_round(source: Path, folder: Path, quantize: str | None, kind: str | No
     found, imported = file_numbers(folder / "it.gguf")
     assert imported.config["model_type"] == "llama"
     assert found.keys() == wanted.keys()
-    assert all(one.fit.exact for one in planned.written) == exact
-    assert {one.fit.type for one in planned.written} >= ({kind} if kind else set())
+    assert all(one.choice.exact for one in planned.written) == exact
+    assert {one.choice.type for one in planned.written} >= ({kind} if kind else set())
     for name, numbers in wanted.items():
         if exact:
             np.testing.assert_array_equal(found[name], numbers, err_msg=name)
@@ -156,7 +156,7 @@ def test_packed_tensors_of_many_families_come_back(name: str, tmp_path: Path) ->
         wanted = package_numbers(package)
     found, _ = file_numbers(tmp_path / "it.gguf")
     assert found.keys() == wanted.keys()
-    rounded = {source for one in planned.written if not one.fit.exact for source in one.origin.tensors}
+    rounded = {source for one in planned.written if not one.choice.exact for source in one.origin.tensors}
     for one, numbers in wanted.items():
         # Scales of float32 weights become 16-bit floats.
         bar = 2e-3 * np.abs(numbers).max() if one in rounded else 0.0
@@ -182,8 +182,10 @@ def test_blocks_that_were_imported_are_written_as_they_were(name: str) -> None:
     zero = {1: 0.5, 2: 1, 4: 8, 5: 16, 8: 128}[bits]
     middle = bool((offsets == -np.float32(zero) * scales).all())
     width = 4 * kind.weights
-    chosen = fit(Packing(bits, kind.weights, "affine"), width, Scales(half=True, middle=middle, largest=1.0))
-    assert chosen == Fit(name, "converted")
+    chosen = choose_type(
+        Packing(bits, kind.weights, "affine"), width, Scales(half=True, middle=middle, largest=1.0)
+    )
+    assert chosen == TypeChoice(name, "converted")
     codes = encode.codes_of(np.array(made.codes), bits)
     again = export_blocks(name, codes, scales, offsets, bits)
     np.testing.assert_array_equal(again, np.array(rows))
@@ -231,7 +233,7 @@ def test_the_nearest_eight_bits_are_those_of_ggml() -> None:
     ],
 )
 def test_a_type_is_chosen_by_what_the_scales_are(packing: Packing, scales: Scales, expected: str) -> None:
-    assert fit(packing, 256, scales).type == expected
+    assert choose_type(packing, 256, scales).type == expected
 
 
 def test_what_is_rounded_is_said(checkpoint: Path, tmp_path: Path) -> None:

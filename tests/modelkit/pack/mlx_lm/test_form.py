@@ -25,7 +25,7 @@ from tests.support.gguf_round import file_numbers
 from tests.support.parity import Reference, bar, full_logits
 from tests.support.tiny import write_tokenizer
 
-# One for every mend that modelkit reads too, with the names of published files.
+# One for every fix that modelkit reads too, with the names of published files.
 READ = [
     *("deepseek_v2_lite", "deepseek_v3", "deepseek_v3_halves", "glm4_tied", "gpt2", "gpt_neox"),
     *(

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from modelkit.errors import PlanError
 from modelkit.modelfile.quantizing import parse_format
-from modelkit.pack.planning import placed
+from modelkit.pack.planning import file_layout
 from modelkit.pack.planning.plan import plan
-from modelkit.pack.planning.planned import Plan
+from modelkit.pack.planning.plan_types import Plan
 from modelkit.source.fp8 import Scales
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import (
@@ -129,7 +129,7 @@ def test_a_spare_head_is_left_out_of_a_conversion(inventory_of: Make) -> None:
 
 
 def test_large_models_are_cut_into_shards(inventory_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placed, "SHARD_BYTES", 10_000)
+    monkeypatch.setattr(file_layout, "SHARD_BYTES", 10_000)
     made = floats(inventory_of, "q8")
     assert made.files[0].path == f"model-00001-of-{len(made.files):05d}.safetensors"
     assert tuple(tensor for file in made.files for tensor in file.tensors) == made.tensors

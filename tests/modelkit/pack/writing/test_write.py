@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from modelkit.errors import SourceError
 from modelkit.modelfile.quantizing import parse_format
 from modelkit.pack.planning.plan import plan
-from modelkit.pack.planning.planned import Planned, PlannedFile
+from modelkit.pack.planning.plan_types import Planned, PlannedFile
 from modelkit.pack.planning.slabs import Piece, Slab
 from modelkit.pack.writing.reader import Reader
 from modelkit.pack.writing.transform import transform

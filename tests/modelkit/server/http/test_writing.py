@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import JSONResponse
 
-from modelkit.server import in_parts as parts
-from modelkit.server.in_parts import in_parts
+from modelkit.server import json_parts as parts
+from modelkit.server.json_parts import in_parts
 from modelkit.server.log import PromptLog
 from modelkit.server.trace import Trace
 

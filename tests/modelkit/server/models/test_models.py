@@ -17,9 +17,9 @@ from modelkit.errors import InvalidName, ModelClosed, ModelkitError, ModelNotFou
 from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.server.app import make_app
+from modelkit.server.models.model_source import FoundModel, LoadListener, StoredModels
 from modelkit.server.models.moves import Capacity
 from modelkit.server.models.pool import Lease, Pool
-from modelkit.server.models.stored import FoundModel, LoadListener, StoredModels
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from modelkit.store import Store

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from modelkit.errors import ModelClosed, ModelNotFound
 from modelkit.server.models.moves import Capacity
 from modelkit.server.models.pool import Lease, Pool
-from modelkit.server.ollama.describing import running
+from modelkit.server.ollama.descriptions import running
 from modelkit.server.own import models as own
 from tests.support.pool import (
     FakePackages,

@@ -8,8 +8,8 @@ import pytest
 from modelkit.errors import Busy, LoadError
 from modelkit.memory import Memory
 from modelkit.server import serve
-from modelkit.server.models.standing import Standing
-from modelkit.server.models.stored import FoundModel
+from modelkit.server.models.model_source import FoundModel
+from modelkit.server.models.pool_entry import PoolEntry
 from modelkit.server.models.turns import InAll, Turns
 from tests.support.pool import (
     FakePackages,
@@ -26,7 +26,7 @@ from tests.support.pool import (
 @pytest.mark.parametrize(("limit", "conversations"), [(1000, 80), (70, 25), (20, 10)])
 async def test_what_reading_a_prompt_takes_is_reserved_once(limit: int, conversations: int) -> None:
     """Beside eight conversations, or as much for them as there is, or one."""
-    standing = Standing(1, FoundModel("a", "sha256:a"), Turns(1, InAll(1)), 60, 0)
+    standing = PoolEntry(1, FoundModel("a", "sha256:a"), Turns(1, InAll(1)), 60, 0)
     memory = Memory(40, 0, 10, 0, likely_bytes=10, likely_step_bytes=5, step_bytes=9, rows=8)
     standing.weigh(memory, limit)
     assert standing.fixed_bytes == 40 + conversations + 5
@@ -134,5 +134,5 @@ async def test_room_is_kept_for_as_many_conversations_as_are_answered_at_once() 
 
 def test_the_room_of_ranks_is_that_of_all_their_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model counts with what all of them hold, and may be for none of them alone."""
-    monkeypatch.setattr(serve, "present", lambda: SimpleNamespace(free_bytes=10**15))
+    monkeypatch.setattr(serve, "current_group", lambda: SimpleNamespace(free_bytes=10**15))
     assert serve.room_here() == 9 * 10**14

@@ -7,7 +7,7 @@ import ollama
 import pytest
 
 import modelkit
-from modelkit.server.models.stored import StoredModels
+from modelkit.server.models.model_source import StoredModels
 from modelkit.settings import Settings
 from tests.support.served import served
 from tests.support.tiny import TEMPLATE, write_model

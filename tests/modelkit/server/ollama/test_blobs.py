@@ -9,7 +9,7 @@ import ollama
 import pytest
 
 from modelkit.errors import StoreError
-from modelkit.server.models.stored import StoredModels
+from modelkit.server.models.model_source import StoredModels
 from modelkit.server.ollama.staging import Staging
 from modelkit.settings import Settings
 from tests.support.served import served

@@ -11,7 +11,7 @@ import pytest
 
 from modelkit.errors import ModelkitError
 from modelkit.server.http.own_headers import IGNORED
-from modelkit.server.ollama import describing
+from modelkit.server.ollama import descriptions
 from modelkit.server.ollama.recipes import _fit  # pyright: ignore[reportPrivateUsage] -- paths of strangers
 from modelkit.store import Package, Store
 from tests.support.tiny import TEMPLATE
@@ -44,9 +44,9 @@ def test_what_a_package_can_is_looked_at_again_where_that_went_wrong(
             raise ModelkitError("a file cannot be read")
         return {"capabilities": ["completion", "tools"]}
 
-    monkeypatch.setattr(describing, "facts_of", facts)
-    monkeypatch.setattr(describing, "_TRIED", {})
-    told = [describing.tags(home)["models"][0]["capabilities"] for _ in range(3)]
+    monkeypatch.setattr(descriptions, "facts_of", facts)
+    monkeypatch.setattr(descriptions, "_TRIED", {})
+    told = [descriptions.tags(home)["models"][0]["capabilities"] for _ in range(3)]
     assert told == [["completion"], ["completion", "tools"], ["completion", "tools"]]
     assert len(asked) == 2
 

@@ -12,8 +12,8 @@ import ollama
 import pytest
 
 from modelkit.server.limits import Limits
+from modelkit.server.models.model_source import StoredModels
 from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import StoredModels
 from modelkit.server.ollama import tasks
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings

@@ -13,7 +13,7 @@ import pytest
 from modelkit.errors import ModelkitError
 from modelkit.loaded.long_work import LongWork
 from modelkit.server.fields import Fields
-from modelkit.server.openai.asking import client_names
+from modelkit.server.openai.model_choice import client_names
 from modelkit.server.serving import Serving
 from runtime.engine.loop import Loop
 from tests.support.served import wait_until

@@ -15,8 +15,8 @@ from modelkit.server.openai import chat_request, completion_request, response_re
 from modelkit.server.openai.chat_request import ChatRequest, read_chat
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.response_request import read_response
+from modelkit.server.openai.response_store import Kept
 from modelkit.server.openai.sampling import seeds
-from modelkit.server.openai.stored import Kept
 
 USER = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}

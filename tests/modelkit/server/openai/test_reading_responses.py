@@ -11,7 +11,7 @@ from modelkit.chat.message import Message, ToolCall
 from modelkit.server.faults import Refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai.response_request import ResponseRequest, read_response
-from modelkit.server.openai.stored import Kept
+from modelkit.server.openai.response_store import Kept
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 

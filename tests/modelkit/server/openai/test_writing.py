@@ -20,12 +20,12 @@ from modelkit.server.faults import Fault
 from modelkit.server.fields import Fields
 from modelkit.server.logprobs import Tokens, readable
 from modelkit.server.openai.chat_request import Style
-from modelkit.server.openai.chat_written import ChatStream
+from modelkit.server.openai.chat_writer import ChatStream
 from modelkit.server.openai.completion_request import read_completion
-from modelkit.server.openai.completion_written import Choice, CompletionStream, Echo
+from modelkit.server.openai.completion_writer import Choice, CompletionStream, Echo
 from modelkit.server.openai.response_request import read_response
-from modelkit.server.openai.response_written import ResponseStream
-from modelkit.server.openai.stored import Kept
+from modelkit.server.openai.response_store import Kept
+from modelkit.server.openai.response_writer import ResponseStream
 from modelkit.server.openai.usage import chat_usage
 from modelkit.server.replying import Writer
 from modelkit.tokenizer.decoding import (

@@ -11,7 +11,7 @@ import pytest
 from runtime.cache.attention import KVCache
 from runtime.cache.layout import Full, Rotating
 from runtime.cpu import query_parts
-from runtime.cpu.folded import folded_attention
+from runtime.cpu.grouped_attention import folded_attention
 from runtime.nn.attention.attend import attend, biased, merge_heads
 from runtime.nn.operations.plain import attend as plain
 from runtime.nn.operations.plain import causal_mask
