@@ -34,7 +34,7 @@ HEAD = """# Export
 
 | command | what it writes |
 |---|---|
-| `modelkit export NAME DIR` | a folder that `mlx_lm.load(DIR)` and other programs read, [transformers](#transformers) too |
+| `modelkit export NAME DIR` | a folder for `mlx_lm.load(DIR)`, [transformers](#transformers) and others |
 | `modelkit export NAME DIR --form mlx-lm` | the same model in [the form of mlx-lm's classes](#mlx-lms-form) |
 | `modelkit export NAME FILE.gguf` | [one file for llama.cpp](#gguf-files) and programs based on it |
 | `modelkit export NAME DIR --adapter LAW` | one adapter ([adapters](import.md#in-a-package-and-out-of-it)) |
