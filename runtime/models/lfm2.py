@@ -65,11 +65,16 @@ class Config(DecoderConfig):
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     layers = layer_count(fields)
+    sparse = fields.raw.get("model_type") == "lfm2_moe"
     shape = read_shape(
-        fields, eps_field="norm_eps", eps=1e-5, max_position_embeddings=128_000, num_key_value_heads=8
+        fields,
+        eps_field="norm_eps",
+        eps=1e-5,
+        intermediate_size=7168 if sparse else _stated_width(fields),
+        max_position_embeddings=128_000,
+        num_key_value_heads=8,
     )
     shape["tied"] = fields.flag("tie_embedding", fields.flag("tie_word_embeddings", True))
-    sparse = fields.raw.get("model_type") == "lfm2_moe"
     if not sparse:
         shape["intermediate_size"] = _width(fields)
     return Config(
@@ -83,9 +88,15 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
+def _stated_width(fields: Fields) -> int:
+    """The first files say it as block_ff_dim alone. Where both names stand, that one counts."""
+    name = "block_ff_dim" if fields.has("block_ff_dim") else "intermediate_size"
+    return fields.count(name, 12288, high=1 << 22)
+
+
 def _width(fields: Fields) -> int:
     """The feed-forward width, derived as LFM2 derives it."""
-    width = fields.count("block_ff_dim", fields.count("intermediate_size", 12288, high=1 << 22), high=1 << 22)
+    width = _stated_width(fields)
     if not fields.flag("block_auto_adjust_ff_dim", True):
         return width
     width = 2 * width // 3

@@ -334,6 +334,13 @@ def molmo_of_old(config: Config) -> Config:
     return {**config, "vit_config": config["vision_config"], "text_config": {**text, **own}}
 
 
+def lfm2_of_old(config: Config) -> Config:
+    """With the names of fields that its authors' code has."""
+    attending = [i for i, kind in enumerate(config["layer_types"]) if kind == "full_attention"]
+    own = {"block_ff_dim": config["intermediate_size"], "full_attn_idxs": attending, "block_use_swiglu": True}
+    return without("intermediate_size", "layer_types", "rope_parameters", rope_theta=1e6, **own)(config)
+
+
 def dory_counted_together(config: Config) -> Config:
     """As transformers has it before it writes it."""
     counts = ("num_hidden_layers", "n_input_layers", "n_recurrent_layers", "n_output_layers")
@@ -406,6 +413,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         ),
     ),
     "Llama's first files": ("llama", llama_by("llama", "LLaMAForCausalLM"), same),
+    "LFM2's first files": ("lfm2", lfm2_of_old, same),
     "Jais 13B": (
         "jais",
         without(
