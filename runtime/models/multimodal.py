@@ -101,6 +101,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "ovis2": Wrapper("qwen2"),
     "paddleocr_vl": Wrapper("paddleocr_vl_text", flat=True),
     "perception_lm": Wrapper("llama"),
+    "pixtral": Wrapper("mistral", "never"),  # as MLX's converter calls a LLaVA with Pixtral's tower
     "qianfan_ocr": Wrapper("qwen3"),
     "pp_chart2table": Wrapper("qwen2"),
     "qwen2_5_omni": Wrapper("qwen2_5_omni_text", inside=_OMNI, head=THINKER),

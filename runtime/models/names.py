@@ -652,6 +652,7 @@ ARCHITECTURES: dict[str, str] = {
     "llava_next": "multimodal",
     "llava_next_video": "multimodal",
     "llava_onevision": "multimodal",
+    "pixtral": "multimodal",
     "vipllava": "multimodal",
     "video_llava": "multimodal",
     "idefics2": "multimodal",

@@ -18,6 +18,7 @@ _CAPACITY = (
 _MEDIA = "it answers pictures, sound or other data, and models run on text alone here"
 _SPARSE = "its layers see parts of a text by hashes or in blocks, which no layer here does"
 _WORDS = "it fills in masked words; of encoders only those are run that embeddings are made of"
+_UNCHECKED = "neither transformers nor mlx-lm has a class for it, so nothing here could say whether its answers are right"
 _PLACES = "its layers score pairs of places in a way that no layer here does"
 
 _ROWS: dict[str, tuple[str, ...]] = {
@@ -26,15 +27,19 @@ _ROWS: dict[str, tuple[str, ...]] = {
         *("gpt_neox_japanese", "GPTNeoXJapaneseForCausalLM", "cpmant", "CpmAntForCausalLM"),
         *("xlm", "XLMWithLMHeadModel", "fsmt", "FSMTForConditionalGeneration"),
         *("prophetnet", "ProphetNetForConditionalGeneration", "ProphetNetForCausalLM"),
+        *("Emu3", "Emu3ForCausalLM"),  # as first published; emu3 of transformers is run
         *("flaubert", "FlaubertWithLMHeadModel", "roc_bert", "RoCBertForCausalLM", "RoCBertForMaskedLM"),
     ),
-    _BOTH_WAYS: (
-        *("paligemma", "PaliGemmaForConditionalGeneration", "hrm_text", "HrmTextForCausalLM"),
-        *("git", "GitForCausalLM", "pi0", "PI0ForConditionalGeneration"),
-    ),
+    _BOTH_WAYS: (*("paligemma", "PaliGemmaForConditionalGeneration", "hrm_text", "HrmTextForCausalLM"),),
     _DIFFUSION: (
         *("diffusion_gemma", "DiffusionGemmaForBlockDiffusion", "llada", "LLaDAModelLM"),
         *("llada_moe", "LLaDAMoEModelLM", "LLaDAMoEModel", "Dream", "DreamModel", "RND1", "RND1Model"),
+    ),
+    _UNCHECKED: (
+        *("grok-1", "Grok1ForCausalLM", "Grok1ModelForCausalLM"),  # Grok 2 is one too, and calls itself git
+        *("gpt_refact", "GPTRefactForCausalLM", "maincoder", "MaincoderForCausalLM"),
+        *("cogvlm", "CogVLMForCausalLM", "CogVLMVideoForCausalLM"),
+        *("rwkv6qwen2", "RWKV6Qwen2ForCausalLM", "rwkv_hybrid", "RwkvHybridForCausalLM"),
     ),
     _CAPACITY: (
         *("switch_transformers", "SwitchTransformersForConditionalGeneration"),
@@ -87,6 +92,7 @@ _ROWS: dict[str, tuple[str, ...]] = {
         *("Nemotron3_5TranscribeForConditionalGeneration", "voxtral_realtime"),
         *("VoxtralRealtimeForConditionalGeneration", "seamless_m4t", "SeamlessM4TForTextToText"),
         *("seamless_m4t_v2", "SeamlessM4Tv2ForTextToText", "perceiver", "PerceiverForMaskedLM"),
+        *("git", "GitForCausalLM", "pi0", "PI0ForConditionalGeneration"),
         *("modernvbert", "ModernVBertForMaskedLM", "ultravbert", "UltraVBertForMaskedLM"),
     ),
     "two checkpoints stand in it, each with a config of its own; ask for the model that each is": (

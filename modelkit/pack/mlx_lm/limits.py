@@ -365,7 +365,7 @@ ROWS: tuple[Limit, ...] = (
         "it knows no rotation but LongRoPE",
     ),
     Limit(("muse_glimmer",), when.named("vision"), TOWER),
-    Limit(("llava",), when.ever, ONLY_LLAMA, risk=True),
+    Limit(("llava", "pixtral"), when.ever, ONLY_LLAMA, risk=True),
     Limit(("nemotron_h",), when.equals("use_bias", True), UNBIASED_STATES),
     Limit(("nemotron-nas",), when.named(".linear_"), MATRICES),
     Limit(

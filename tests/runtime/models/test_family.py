@@ -136,6 +136,11 @@ def test_what_has_no_row_is_refused_by_name(config: dict[str, Any], words: str) 
             "'NovelForCausalLM' is known and not run: it writes by diffusion",
         ),
         ({"architectures": ["PhiForCausalLM"], "model_type": "phi-msft"}, "from before transformers had Phi"),
+        ({"architectures": ["Grok1ForCausalLM"], "model_type": "git"}, "neither transformers nor mlx-lm"),
+        (
+            {"architectures": ["Emu3ForCausalLM"], "model_type": "Emu3"},
+            "its tokenizer is a program in Python",
+        ),
     ],
 )
 def test_what_is_known_and_not_run_is_refused_with_the_reason(config: dict[str, Any], words: str) -> None:

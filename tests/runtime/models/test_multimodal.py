@@ -260,6 +260,11 @@ def test_a_block_may_leave_out_what_llama_has_by_default() -> None:
     assert (found.hidden_size, found.intermediate_size, found.layers, found.kv_heads) == (4096, 11008, 32, 32)
 
 
+def test_mlx_calls_a_llava_after_its_tower() -> None:
+    block = {"text_config": text("mistral")[0], "vision_config": {"model_type": "pixtral"}}
+    assert describe({**LLAVA, **block, "model_type": "pixtral"}).config == describe({**LLAVA, **block}).config
+
+
 def test_a_block_inside_the_block_is_none_of_the_models() -> None:
     config, _ = text("llama")
     block = {**config, "text_config": {**config, "num_hidden_layers": 1}}
