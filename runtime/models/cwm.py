@@ -10,6 +10,8 @@ from runtime.models.llama import Config, build, layout
 from runtime.nn.positions.rope_spec import read_rope
 from runtime.tensors.names import without_spares
 
+_COMMON: dict[str, Any] = {"max_position_embeddings": 131072, "num_key_value_heads": 8}
+"""What both classes of transformers take where a file does not say it."""
 _THETA = 1e6
 _ROPE = {
     "rope_type": "llama3",
@@ -25,11 +27,7 @@ _ROPE = {
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     cwm = fields.choice("model_type", ("cwm", "ministral")) == "cwm"
-    shape = (
-        read_shape(fields, eps=1e-5, max_position_embeddings=131072)
-        if cwm
-        else read_shape(fields, max_position_embeddings=131072, num_key_value_heads=8)
-    )
+    shape = read_shape(fields, eps=1e-5, head_dim=128, **_COMMON) if cwm else read_shape(fields, **_COMMON)
     windows = _windows(fields, cwm)
     if cwm:
         sizes = {"head_dim": shape["head_dim"], "max_positions": shape["context_length"]}

@@ -123,8 +123,17 @@ def _with_yarn(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 # Of transformers' classes, where they are not DeepSeek-V3's.
-_LENGTHS = {"axk1": 32768, "axk2": 131072, "deepseek_v2": 2048, "glm_moe_dsa": 202752}
+_LENGTHS = {
+    "axk1": 32768,
+    "axk2": 131072,
+    "deepseek_v2": 2048,
+    "deepseek_v32": 163840,
+    "glm4_moe_lite": 202752,
+    "glm_moe_dsa": 202752,
+}
 _SIZES: dict[str, dict[str, Any]] = {
+    "glm4_moe_lite": {"ranks": (768, 512), "sizes": (192, 64, 256)},
+    "glm_moe_dsa": {"ranks": (2048, 512), "sizes": (192, 64, 256)},
     "axk2": {"ranks": (384, 128), "sizes": (64, 32, 64)},
     "sarvam_mla": {"ranks": (None, 512)},
 }

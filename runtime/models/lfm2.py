@@ -66,15 +66,17 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     layers = layer_count(fields)
     sparse = fields.raw.get("model_type") == "lfm2_moe"
+    tied = fields.flag("tie_embedding" if fields.has("tie_embedding") else "tie_word_embeddings", True)
     shape = read_shape(
         fields,
         eps_field="norm_eps",
         eps=1e-5,
+        tied=tied,
         intermediate_size=7168 if sparse else _stated_width(fields),
         max_position_embeddings=128_000,
         num_key_value_heads=8,
     )
-    shape["tied"] = fields.flag("tie_embedding", fields.flag("tie_word_embeddings", True))
+    shape["tied"] = tied
     if not sparse:
         shape["intermediate_size"] = _width(fields)
     return Config(

@@ -31,8 +31,12 @@ class Config(DecoderConfig):
     head_norm: bool
 
 
-# What transformers' classes take where a file does not say how long a sequence may be.
-_CONTEXTS = {"mistral": 131072, "qwen2": 32768, "qwen3": 32768}
+# What transformers' classes take where a file does not say it.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "mistral": {"max_position_embeddings": 131072},
+    "qwen2": {"max_position_embeddings": 32768},
+    "qwen3": {"max_position_embeddings": 32768, "head_dim": 128},
+}
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -44,7 +48,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 def read(fields: Fields, family: str) -> Config:
     """As the member of that model_type."""
     layers = layer_count(fields)
-    shape = read_shape(fields, max_position_embeddings=_CONTEXTS.get(family, 2048))
+    shape = read_shape(fields, **_DEFAULTS.get(family, {}))
     bias = family != "qwen2" and fields.flag("attention_bias")
     return Config(
         **shape,

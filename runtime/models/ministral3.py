@@ -73,7 +73,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     kind = kind or fields.choice("model_type", tuple(_DEFAULTS))
     said = {name: value for name, value in fields.raw.items() if value is not None}
     fields = Fields({**_DEFAULTS[kind], **said})
-    shape = read_shape(fields, eps=1e-5)
+    shape = read_shape(fields, eps=1e-6 if kind == "mistral" else 1e-5)
     layers = layer_count(fields)
     window = fields.count("sliding_window") if fields.has("sliding_window") else None
     rope = whole_heads(fields.rope_parameters() if kind == "mistral" else own_rope(fields, _YARN))

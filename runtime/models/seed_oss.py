@@ -13,9 +13,8 @@ from runtime.tensors.names import without_spares
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    common = llama.parse(
-        {"head_dim": 128, "max_position_embeddings": 524288, **fields.raw, "model_type": "llama"}
-    )
+    own = {"head_dim": 128, "max_position_embeddings": 524288, "attention_bias": True}
+    common = llama.parse({**own, **fields.raw, "model_type": "llama"})
     return replace(
         common,
         qkv_bias=fields.flag("attention_bias", True),
