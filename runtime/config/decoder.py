@@ -207,11 +207,21 @@ def one_rope(
     """
     parameters = fields.rope_parameters(theta=theta)
     return read_rope(
-        whole_heads(parameters) if partial is None else {"partial_rotary_factor": partial, **parameters},
+        whole_heads(parameters) if partial is None else _with_share(fields, parameters, partial),
         head_dim=shape["head_dim"],
         max_positions=shape["context_length"],
         traditional=traditional,
     )
+
+
+def _with_share(fields: Fields, parameters: Mapping[str, Any], partial: float) -> Mapping[str, Any]:
+    """The block with the family's own share of a head where it has none. An explicit null beside the block is
+    the whole head to some classes of transformers, this share or an error to others.
+    """
+    name = "partial_rotary_factor"
+    if partial != 1.0 and name not in parameters and name in fields.raw:
+        fields.refuse(name, f"a number; without the field it is {partial:g}")
+    return {name: partial, **parameters}
 
 
 def own_rope(fields: Fields, block: Mapping[str, Any], *, theta: float = 10000.0) -> Mapping[str, Any]:

@@ -87,6 +87,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("phi3_window", _rope(partial_rotary_factor=math.nan), r"partial_rotary_factor is nan"),
     ("gemma4_text", {"rope_parameters": {"full_attention": {"partial_rotary_factor": -1}}}, "is -1"),
+    (
+        "glm4",
+        {"rope_parameters": None, "partial_rotary_factor": None},
+        "partial_rotary_factor is None, expected a number; without the field it is 0.5",
+    ),
     ("granite", {"logits_scaling": 1e-300}, "logits_scaling is 1e-300"),
     ("llama", {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
     ("granitemoehybrid", {"logits_scaling": 0}, "logits_scaling is 0"),
