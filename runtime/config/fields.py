@@ -82,7 +82,7 @@ class Fields:
         """A whole number in [low, high]."""
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            self.refuse(name, f"a whole number from {low} to {high}")
+            self.refuse(name, f"{low}" if low == high else f"a whole number from {low} to {high}")
         return value
 
     def number(

@@ -94,6 +94,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("granite", {"logits_scaling": 1e-300}, "logits_scaling is 1e-300"),
     ("llama", {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
+    ("deepseek_v3", {"moe_layer_freq": 2}, "moe_layer_freq is 2, expected 1$"),
     ("granitemoehybrid", {"logits_scaling": 0}, "logits_scaling is 0"),
     ("falcon_h1", {"ssm_in_multiplier": 1e9}, "ssm_in_multiplier is 1000000000"),
     ("llama", {"model_type": 5}, "model_type is 5"),
