@@ -18,7 +18,7 @@ _CAPACITY = (
 _MEDIA = "it answers pictures, sound or other data, and models run on text alone here"
 _SPARSE = "its layers see parts of a text by hashes or in blocks, which no layer here does"
 _WORDS = "it fills in masked words; of encoders only those are run that embeddings are made of"
-_UNCHECKED = "neither transformers nor mlx-lm has a class for it, so nothing here could say whether its answers are right"
+_UNCHECKED = "neither transformers nor mlx-lm has a class for it with which its answers could be compared"
 _PLACES = "its layers score pairs of places in a way that no layer here does"
 
 _ROWS: dict[str, tuple[str, ...]] = {
