@@ -107,7 +107,7 @@ def read_peft_config(raw: Mapping[str, Any], label: str) -> PeftConfig:
         dora=_flag(raw, "use_dora", label),
         targets=_texts(raw.get("target_parameters"), "target_parameters", label),
         tokens=_tokens(raw.get("trainable_token_indices"), label),
-        ties=_flag(raw, "ensure_weight_tying", label) and _names_tied(raw),
+        ties=_flag(raw, "ensure_weight_tying", label) and _names_tied(raw, label),
         base=_base(raw, label),
         stacks_turned=_stacks_turned(raw.get("peft_version")),
         raw=raw,
@@ -194,11 +194,14 @@ def _tokens(value: object, label: str) -> dict[str, tuple[int, ...]]:
     return {name: tuple(ids) for name, ids in lists.items()}
 
 
-def _names_tied(raw: Mapping[str, Any]) -> bool:
+def _names_tied(raw: Mapping[str, Any], label: str) -> bool:
     """Does PEFT see to `ensure_weight_tying`? Of usual names alone: it passes over GPT-2's `wte`."""
-    lists = [one for key in ("modules_to_save", "target_modules") if isinstance(one := raw.get(key), list)]
-    names = [str(name).rpartition(".")[2] for one in lists for name in one]
-    return not names or any(name in _TIED for name in names)
+    targets, saved = raw.get("target_modules"), raw.get("modules_to_save")
+    if isinstance(targets, str):
+        pattern = _pattern(targets, "target_modules", label)
+        targets = [name for name in _TIED if pattern.fits(name)] or [targets]
+    names = [str(name) for one in (targets, saved) if isinstance(one, list) for name in one]
+    return not names or any(name.rpartition(".")[2] in _TIED for name in names)
 
 
 def _base(raw: Mapping[str, Any], label: str) -> str | None:

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import modelkit
 from modelkit.errors import ModelkitError
+from modelkit.source.adapters.reading import read_adapter
 from modelkit.store.store import Store
 from runtime.models import Described, describe
 from tests.support import gguf_llama
@@ -166,6 +167,22 @@ def test_a_copy_of_the_table_is_not_taken_for_a_head_of_its_own(same: bool, tmp_
     base.create("again")
     assert apart(base.logits("it"), base.logits("beside")) < 1e-4
     assert np.array_equal(base.logits("again"), base.logits("it"))
+
+
+@pytest.mark.parametrize(
+    ("targets", "both"),
+    [
+        (r".*\.(wte|c_fc)", False),
+        (r"(?:.*\.mlp\..*|^model\.embed_tokens$)|lm_head", True),
+        ("all-linear", False),
+    ],
+)
+def test_a_pattern_names_what_peft_ties(targets: str, both: bool, tmp_path: Path) -> None:
+    """As PEFT asks it: does the pattern match `embed_tokens` or `lm_head`, whatever the table is called?"""
+    tensors = {"base_model.model.transformer.wte.lora_embedding_A": np.ones((3, 128), np.float32)}
+    tensors["base_model.model.transformer.wte.lora_embedding_B"] = np.ones((32, 3), np.float32)
+    write_peft(tmp_path / "lora", tensors, target_modules=targets, ensure_weight_tying=True)
+    assert read_adapter(tmp_path / "lora").unties is not both
 
 
 def test_two_adapters_of_which_one_tells_them_apart(tmp_path: Path) -> None:
