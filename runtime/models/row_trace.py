@@ -114,12 +114,16 @@ def placed(
     """
     network = parameters(described)
     given = {name: mx.zeros(shape) for name, shape in _context(network, form).items()}
-    shapes = {name: output_first(described, name, tuple(array.shape)) for name, array in arrays.items()}
+    shapes = {name: output_first(described, name, tuple(array.shape), form) for name, array in arrays.items()}
     names = trace(described, shapes, {}, form)
+    own = {
+        name: array.T if _is_transposed(described, name, array.shape, form) else array
+        for name, array in arrays.items()
+    }
     whole = {arrival.name for arrival in names.arrivals if (arrival.source >= 0).all()}
     for name in whole:
         given.pop(name, None)
-    outputs = adapted(described, {**given, **arrays})
+    outputs = adapted(described, {**given, **own})
     return {name: outputs[name] for name in whole}
 
 
@@ -245,13 +249,20 @@ class _Asked:
         return stack_layouts(self._described, name, tensors[name])[:1] == (True,)
 
 
-def output_first(described: Described, name: str, shape: Shape) -> Shape:
-    """The shape of a whole tensor, turned where the family holds such stacks input first."""
+def output_first(described: Described, name: str, shape: Shape, form: Form) -> Shape:
+    """The shape of a whole tensor, turned where that form has such a matrix or stack input first."""
+    if _is_transposed(described, name, shape, form):
+        return shape[::-1]
     if not is_stack(name) or len(shape) != 3:
         return shape
     turned = (shape[0], shape[2], shape[1])
     as_it_is = False in stack_layouts(described, name, shape)
     return turned if not as_it_is and True in stack_layouts(described, name, turned) else shape
+
+
+def _is_transposed(described: Described, name: str, shape: Shape, form: Form) -> bool:
+    """Does transformers hold this matrix [in, out] (GPT-2's `Conv1D`)?"""
+    return form == "published" and len(shape) == 2 and name.endswith(described.checkpoint.input_first)
 
 
 def stack_layouts(described: Described, name: str, shape: Shape) -> tuple[bool, ...]:
@@ -285,8 +296,11 @@ def _arrive(described: Described, pair: Mapping[str, tuple[int, int]], experts: 
 
 
 def by_numbers(name: str, shape: Shape) -> bool:
-    """Is each number a row? So are those of vectors, and the biases of a stack; not a table of places."""
-    return len(shape) < 2 or (name.endswith("bias") and not name.endswith("position_bias"))
+    """Is each number a row? So are those of vectors, of filters, whose axes move, and the biases of a stack;
+    not a table of places.
+    """
+    filters = "conv" in name and len(shape) == 3 and 1 in shape[1:]
+    return len(shape) < 2 or filters or (name.endswith("bias") and not name.endswith("position_bias"))
 
 
 def _rows(name: str, shape: Shape, *, turned: bool) -> int:

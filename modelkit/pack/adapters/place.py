@@ -238,7 +238,7 @@ def _whole(
         return ()
     head = f"{HEAD}.weight"
     own = {
-        name: output_first(described, name, tensor.shape)
+        name: output_first(described, name, tensor.shape, adapter.form)
         for name, tensor in adapter.whole.items()
         if not (tied and name == head)
     }

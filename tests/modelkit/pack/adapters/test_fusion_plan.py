@@ -15,7 +15,7 @@ from modelkit.pack.metadata import FILE, read_metadata
 from modelkit.store.store import Store
 from tests.modelkit.pack.adapters.test_every_family import SCALE
 from tests.support.adapter_references import AdapterReference
-from tests.support.checkpoints import random_state, write_checkpoint
+from tests.support.checkpoints import random_state, random_tensor, write_checkpoint
 from tests.support.code_folders import llama as small_llama
 from tests.support.gguf import Gguf
 from tests.support.gguf_llama import checkpoint, llama
@@ -246,6 +246,39 @@ def test_whole_experts_go_into_a_packed_base(tmp_path: Path) -> None:
     with modelkit.load("it", home=tmp_path) as model:
         got = model.logits([int(one) for one in reference.ids])[:, reference.answers["columns"]]
     assert np.abs(got - reference.answers["logits"]).mean() / reference.answers["std"] < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "fuse"),
+    [
+        ("gpt2", "c_proj", True),
+        ("gpt2", "c_proj", False),
+        ("mamba", "conv1d", True),
+        ("qwen3_next", "conv1d", True),
+    ],
+)
+def test_layers_that_are_saved_whole_act_as_in_a_checkpoint(
+    name: str, layer: str, fuse: bool, tmp_path: Path
+) -> None:
+    """Matrices that transformers holds input first, and filters, whose axes MLX has in another order."""
+    record = Reference(name).record
+    config = {key: value for key, value in record["config"].items() if key != "eos_token_id"}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, record["tensors"]), tokens=128)
+    state = random_state(record["tensors"])
+    whole = {
+        one: random_tensor(f"other {one}", array.shape)
+        for one, array in state.items()
+        if one.endswith(f".{layer}.weight")
+    }
+    tensors = {f"base_model.model.{one}": array for one, array in whole.items()}
+    write_peft(tmp_path / "lora", tensors, modules_to_save=[layer])
+    create(tmp_path, fuse=fuse)
+    with modelkit.load("it", home=tmp_path) as model:
+        got = model.logits([5, 9, 3, 20])
+    save_file({**state, **whole}, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    with modelkit.load(tmp_path / "model") as model:
+        wanted = model.logits([5, 9, 3, 20])
+    assert np.abs(got - wanted).max() / wanted.std() < 1e-4
 
 
 def test_blocks_of_gguf_are_not_packed_again(tmp_path: Path) -> None:
