@@ -53,18 +53,18 @@ def command(name: str, quality: bool, verbose: bool, as_json: bool, **options: A
     """
     chosen, shares = _asked(quality, verbose, as_json, options)
     store = open_store()
-    package = store.resolve(name)
-    if quality:
-        from modelkit.cli.quality import show_quality
+    with store.hold(name) as package:
+        if quality:
+            from modelkit.cli.quality import show_quality
 
-        show_quality(package, as_json)
-        return
-    if chosen is not None:
-        print_part(package, store, chosen)
-        return
-    from modelkit.showing.facts import facts_of
+            show_quality(package, as_json)
+            return
+        if chosen is not None:
+            print_part(package, store, chosen)
+            return
+        from modelkit.showing.facts import facts_of
 
-    facts = facts_of(store, package, tensors=verbose)
+        facts = facts_of(store, package, tensors=verbose)
     plan = planned(name, options) if shares else None
     if plan is not None:
         facts["plan"] = plan.to_json()

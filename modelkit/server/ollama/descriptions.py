@@ -43,7 +43,11 @@ def running(home: Path, shown: Iterable[Shown]) -> dict[str, Any]:
 def show(home: Path, name: str, adapters: Sequence[str], *, verbose: bool) -> dict[str, Any]:
     """adapters: those named behind the model's name. Raises ModelNotFound, StoreError, RequestError."""
     store = Store(home)
-    package = store.resolve(name)
+    with store.hold(name) as package:
+        return _described(store, package, adapters, verbose=verbose)
+
+
+def _described(store: Store, package: Package, adapters: Sequence[str], *, verbose: bool) -> dict[str, Any]:
     facts = facts_of(store, package, tensors=verbose)
     read_texts(adapters, [one["name"] for one in facts["adapters"]])
     parts = {

@@ -5,12 +5,16 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 
-from modelkit.showing.facts import _kinds  # pyright: ignore[reportPrivateUsage] -- layouts that no tiny model has
-from modelkit.store import Store, build_artifact
+from modelkit.showing.facts import (
+    _kinds,  # pyright: ignore[reportPrivateUsage] -- layouts that no tiny model has
+    facts_of,
+)
+from modelkit.store import Package, Store, build_artifact
 from modelkit.tokenizer.infill import ROWS
 from runtime.cache.layout import Encoder, Full, Recurrent, State, Stateless
 from tests.support.checkpoints import write_checkpoint
@@ -89,6 +93,20 @@ def test_folds_keep_their_own_float_types() -> None:
     layout = [Full(2, 64), Recurrent({"conv": conv, "state": state}), Encoder(2, 8), Stateless()]
     kept = [kind["format"] for kind in _kinds(layout, 100, "bfloat16", "q4")]
     assert kept == ["q4", "bf16, f32", "bf16", None]
+
+
+def test_a_package_that_goes_meanwhile_is_shown(
+    modelkit: Run, created: Create, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    created("story")
+
+    def facts_behind(store: Store, package: Package, *, tensors: bool) -> dict[str, Any]:
+        Store(home).remove("story")
+        return facts_of(store, package, tensors=tensors)
+
+    monkeypatch.setattr("modelkit.showing.facts.facts_of", facts_behind)
+    assert "Memory" in modelkit("show", "story").stdout
+    assert Store(home).digests() == {}
 
 
 @pytest.fixture
