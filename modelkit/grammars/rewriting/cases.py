@@ -17,6 +17,7 @@ from typing import Any
 
 from modelkit.grammars.patterns.text_sets import TextSets
 from modelkit.grammars.schemas.satisfiability import number_between
+from modelkit.grammars.schemas.traversal import LETTER, NARROWED
 from modelkit.grammars.schemas.variants import (
     VARIANT_KEYWORDS,
     NotExpressible,
@@ -66,6 +67,29 @@ class Work:
         self.texts = TextSets()
         self.narrowed = False
         """Has something been left out that a schema allows?"""
+        self.left_out: dict[str, str | None] = {}
+        """Sentences on it, where that was meant to be allowed. Each with the JSON pointer of what was meant,
+        if that is not what is being written out.
+        """
+
+    def start(self) -> None:
+        """With another schema."""
+        self.narrowed, self.left_out = False, {}
+
+    def leave_out(self, sentence: str) -> None:
+        """What is written is less than a schema allows."""
+        self.narrowed = True
+        self.left_out.setdefault(sentence, None)
+
+    def note(self, schema: dict[str, Any], letter: Schema, at: str) -> None:
+        """What has been left out, beside a schema that was written out. letter: the schema as it was; at: its
+        JSON pointer.
+        """
+        if self.narrowed:
+            schema.setdefault(LETTER, letter)
+        if self.left_out:
+            said = {sentence: where or at for sentence, where in self.left_out.items()}
+            schema[NARROWED] = schema.get(NARROWED, {}) | said
 
     def take(self, count: int) -> None:
         """Raises NotExpressible."""

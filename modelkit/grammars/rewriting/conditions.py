@@ -33,7 +33,7 @@ from modelkit.grammars.rewriting.cases import (
 from modelkit.grammars.rewriting.definitions import is_to_definition
 from modelkit.grammars.rewriting.excluded_values import NOTHING, schemas_of_cases, write_exclusions
 from modelkit.grammars.rewriting.negation import LONGEST, MOST_PLACES, cases_of, none_of
-from modelkit.grammars.schemas.traversal import LETTER, Schema, as_of_2020, pointer_escaped, subschemas
+from modelkit.grammars.schemas.traversal import Schema, as_of_2020, pointer_escaped, subschemas
 from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS, NotExpressible, Variant
 from runtime.records import dataclass
 
@@ -108,7 +108,7 @@ class _Writing:
     def write_out(self, schema: Schema, holders: list[_Holder]) -> None:
         if not any(holder.schema.keys() & _KEYS for holder in holders):
             return
-        self._work.narrowed = False
+        self._work.start()
         last = next((holder, key) for holder in holders for key in holder.schema if key in _KEYS)
         try:
             own = case_of({key: value for key, value in schema.items() if key != "not"})
@@ -121,7 +121,7 @@ class _Writing:
                         led = str(self._astray)[:80]
                         raise NotExpressible(f"{led!r} leads to nothing in the schema, or to too much")
                     cases = conjunction(cases, choice(), self._work)
-            self._replace(schema, cases, [holder.schema for holder in holders[1:]])
+            self._replace(schema, holders, cases)
         except NotExpressible as why:
             holder, key = last
             word = key.partition("/")[0]
@@ -130,7 +130,8 @@ class _Writing:
         except (TypeError, AttributeError, LookupError):  # no schema: the library says what is wrong
             return
 
-    def _replace(self, schema: Schema, cases: list[Case], lifted: list[Schema]) -> None:
+    def _replace(self, schema: Schema, holders: list[_Holder], cases: list[Case]) -> None:
+        lifted = [holder.schema for holder in holders[1:]]
         around = {key: value for key, value in schema.items() if key in _AROUND}
         letter = {key: value for key, value in schema.items() if key not in _AROUND}
         beside = {key: value for key, value in letter.items() if key not in VARIANT_KEYWORDS | _KEYS}
@@ -148,8 +149,7 @@ class _Writing:
             schema |= made[0]
         else:
             schema |= {"anyOf": made} if made else NOTHING
-        if self._work.narrowed:
-            schema[LETTER] = letter
+        self._work.note(schema, letter, holders[0].at)
 
     def _choices(self, schema: Schema, said: Variant, names: set[str] | None) -> Iterator[_Choice]:
         """Each condition by its keyword, as cases that one of must hold."""
@@ -196,7 +196,8 @@ class _Writing:
             raise NotExpressible(f"so many items that fit are not counted; at most {_MOST_CONTAINED} are")
         long = len(json.dumps([item, rest]))
         places = max((n for n in range(free + 1) if _written(n, counts[: n + 1]) * long < LONGEST), default=0)
-        self._work.narrowed |= longest > places
+        if longest > places:
+            self._work.leave_out(f"an item that fits contains is one of the first {places}")
         if rest is not True and most > places:
             raise NotExpressible(f"items that fit are counted to {places} here")
         others = [Case({"type": [kind for kind in TYPES if kind != "array"]})]

@@ -8,6 +8,7 @@ that one must not be, and there is one. What is no multiple lies between two of 
 """
 
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -38,14 +39,14 @@ from modelkit.grammars.rewriting.keywords import (
     of_other_types,
     outside_bound,
 )
-from modelkit.grammars.schemas.numbers import between_multiples, is_number
-from modelkit.grammars.schemas.traversal import LETTER
+from modelkit.grammars.schemas.numbers import MOST_BETWEEN, between_multiples, is_number
+from modelkit.grammars.schemas.traversal import LETTER, NARROWED
 from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS, NotExpressible, Schema, Variant, own_variant
 from modelkit.schema import CLOSED, target
 
 _OF_OTHERS = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 """What depends on other keywords beside it, however they are written."""
-_KEPT = frozenset({LETTER, CLOSED})
+_KEPT = frozenset({LETTER, NARROWED, CLOSED})
 """What is only kept on the way."""
 _DEEPEST = 16
 _A_LOOK = 20  # of work, at a schema
@@ -117,6 +118,7 @@ class _Reading:
             cases = alone if found is None else self.cases(found, depth + 1, wide=wide)
             return alone if any(other is found for case in cases for other in case.others) else cases
         self._work.narrowed |= bool(schema.keys() & {LETTER, CLOSED})
+        self._work.left_out |= schema.get(NARROWED, {})
         choices = ("anyOf", "oneOf") if wide else ("anyOf",)
         taken = {
             *VARIANT_KEYWORDS,
@@ -161,7 +163,8 @@ class _Reading:
             case "type":
                 said = [value] if isinstance(value, str) else value
                 halves, others = leaves_fractions(said, kinds), of_other_types(said, kinds)
-                self._work.narrowed |= halves
+                if halves and others:
+                    self._work.leave_out("where a value must not be a whole number, no number is taken")
                 return self._none_of_multiples(1) if halves and not others else others
             case "const":
                 return [Case({}, (value,))]
@@ -197,7 +200,11 @@ class _Reading:
 
     def _none_of_multiples(self, step: float) -> list[Case]:
         between, all_ = between_multiples(step, self._beside)
-        self._work.narrowed |= not all_
+        if not all_:
+            self._work.leave_out(
+                f"of numbers that are not a multiple of {step:g}, only those near 0 or a bound are taken "
+                f"(between {MOST_BETWEEN} multiples)"
+            )
         return [Case({"type": ["number"]}, (), ({"anyOf": between},))] if between else []
 
     def _none_of_texts(self, pattern: str) -> list[Case]:
@@ -244,7 +251,7 @@ class _Reading:
 
     def _none_of_names(self, key: str, value: Any, schema: Schema, depth: int) -> Iterator[Case]:
         """Of names that may be any: all of them that are not listed are so, and there is one."""
-        self._work.narrowed = True
+        self._work.leave_out("where one property of any name must not fit, none that is not listed does")
         match key:
             case "propertyNames":
                 if names := self._inside().none(value, depth, ["string"]):
@@ -324,10 +331,13 @@ class _Reading:
                 wrong = [(place, self._none_inside(one, depth)) for place, one in enumerate(front)]
             case _:
                 others = self._none_inside(value, depth)
-                self._work.narrowed = True
                 long = len(json.dumps(schema_of(others)))
                 self._work.take(long // 100)
                 more = min(MOST_PLACES, max(LONGEST // long, 1))
+                if others and len(front) + more < self._beside.get("maxItems", math.inf):
+                    self._work.leave_out(
+                        f"where one item must not fit, it is one of the first {len(front) + more}"
+                    )
                 wrong = [(len(front) + place, others) for place in range(more)]
         return [item_at(place, schema_of(cases)) for place, cases in wrong if cases]
 

@@ -41,11 +41,14 @@ def without_one_of(root: Schema) -> str | None:
         try:
             if "oneOf" in schema:
                 choice = _Choice(schema, root, work)
-                choice.write_out()
+                choice.write_out(at)
                 if choice.meant:
                     several[id(schema)] = f"{at}/oneOf"
             if schema.keys() & {*_COUNTS}:
+                letter = {**schema}
+                work.start()
                 _count(schema, work)
+                work.note(schema, letter, at)
         except (NotExpressible, TypeError, AttributeError, LookupError):
             continue  # as it is: the library says what is wrong
     write_exclusions(root)
@@ -62,7 +65,7 @@ class _Choice:
 
     def __init__(self, schema: Schema, root: Schema, work: Work) -> None:
         self._schema, self._root, self._work = schema, root, work
-        work.narrowed = False
+        work.start()
         self.meant = False
         """Are ways told apart only as they are meant?"""
         listed = schema["oneOf"]
@@ -70,7 +73,8 @@ class _Choice:
         own = case_of(schema)
         self._said = [] if own is None else [own]
 
-    def write_out(self) -> None:
+    def write_out(self, at: str) -> None:
+        """at: its JSON pointer."""
         if not 1 <= len(self._branches) <= _MOST_BRANCHES:
             return
         letter = {key: value for key, value in self._schema.items() if key not in _DEFINITIONS}
@@ -78,8 +82,7 @@ class _Choice:
         self._work.write(made)
         del self._schema["oneOf"]
         _add(self._schema, made)
-        if self._work.narrowed:
-            self._schema.setdefault(LETTER, letter)
+        self._work.note(self._schema, letter, at)
 
     def _written(self) -> list[Any]:
         """The ways, each without what fits others."""
@@ -88,6 +91,7 @@ class _Choice:
             if any(branch is not False for branch in made):
                 return made
         self.meant = True
+        self._work.left_out.clear()
         return self._without_others(letter=False)
 
     def _without_others(self, *, letter: bool) -> list[Any]:
@@ -165,7 +169,7 @@ def _count(schema: Schema, work: Work) -> None:
     free = [name for name in named if name not in must]
     least = max(schema.get("minProperties", 0) - len(must), 0)
     if said.get("additionalProperties") is not False or "patternProperties" in said:
-        _count_with_others(schema, must, free, least)
+        _count_with_others(schema, must, free, least, work)
         return
     surplus = max(len(named) - schema.get("maxProperties", len(named)), 0)
     if least > len(free) or surplus > len(free):
@@ -185,10 +189,10 @@ def _count(schema: Schema, work: Work) -> None:
         _add(schema, made)
 
 
-def _count_with_others(schema: Schema, must: list[str], free: list[str], least: int) -> None:
+def _count_with_others(schema: Schema, must: list[str], free: list[str], least: int, work: Work) -> None:
     """Of one that may have others: enough of those that are named, or fewer and the rest of them others."""
     if "maxProperties" in schema:
-        _count_up_to(schema, must, free, least)
+        _count_up_to(schema, must, free, least, work)
         return
     counts = range(min(least, len(free)) + 1)
     choices = sum(comb(len(free), count) for count in counts)
@@ -204,7 +208,7 @@ def _count_with_others(schema: Schema, must: list[str], free: list[str], least: 
     _add(schema, made)
 
 
-def _count_up_to(schema: Schema, must: list[str], free: list[str], least: int) -> None:
+def _count_up_to(schema: Schema, must: list[str], free: list[str], least: int, work: Work) -> None:
     """Of one that may have others, and so many in all: those that are named and no others, or just some that
     are named, and others. Of many that are named these are all of them, or none.
     """
@@ -212,6 +216,10 @@ def _count_up_to(schema: Schema, must: list[str], free: list[str], least: int) -
     choices = comb(len(free), least) + len(some)
     if not free or len(must) + len(free) > schema["maxProperties"] or choices * len(free) > _MOST_NAMED:
         return
+    if len(free) > _MOST_ANY:
+        work.leave_out(
+            f"beside others, more than {_MOST_ANY} listed properties are all there or none (maxProperties)"
+        )
     counted = {key: schema.pop(key) for key in _COUNTS if key in schema}
     alone: Schema = {"properties": dict.fromkeys([*must, *free], True), "additionalProperties": False}
     made = [{**alone, "required": [*chosen]} for chosen in combinations(free, least)]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from modelkit.grammars.rewriting.identifiers import with_local_references
 from modelkit.grammars.rewriting.property_names import without_property_names
-from modelkit.grammars.schemas.traversal import LETTER, as_of_2020, subschemas
+from modelkit.grammars.schemas.traversal import LETTER, NARROWED, as_of_2020, subschemas
 from modelkit.grammars.thread_switching import short_switch_interval
 from modelkit.schema import as_meant
 from runtime.records import dataclass
@@ -27,6 +27,8 @@ _CONDITIONS = (
 )
 _INTO = re.compile(r'"\$ref"\s*:\s*"#/(?!(?:\$defs|definitions)/[^/"]*")')
 _UNEVALUATED = ('"unevaluatedProperties"', '"unevaluatedItems"')
+_MARKS = re.compile(r"u0000(?:letter|narrowed)")
+_BEYOND = "no number beyond 64 bits is taken where a bound lies there"
 _CHOSEN = ('"oneOf"', '"minProperties"', '"maxProperties"')
 
 
@@ -39,6 +41,8 @@ class Rewritten:
     """Conditions that no grammar holds: why, by their JSON pointers."""
     several: str | None
     """Where a value first may fit several ways of a oneOf, as none is told apart by its letter."""
+    narrowed: Mapping[str, str]
+    """Sentences on what the schema allows and its grammar does not, each with the first place of it."""
 
 
 @lru_cache(4)  # several ask, one after the other
@@ -49,8 +53,8 @@ def rewritten(text: str) -> Rewritten:
 
 
 def _rewritten(text: str) -> Rewritten:
+    text, _ = _without_marks(text)
     first = (
-        _without_letters,
         _without_flags,
         with_local_references,
         _with_definitions,
@@ -61,9 +65,10 @@ def _rewritten(text: str) -> Rewritten:
     text, refused = _without_conditions(_through(text, _with_later_lists, _with_plain_lists))
     text = as_meant(text, marked='"oneOf"' in text)
     text, several = _without_one_of(_through(text, without_property_names, _with_few_names))
-    text = _through(text, _without_letters, _with_later_lists, _with_disjoint_names)
-    text = _through(text, _without_unsatisfiable, _without_circles, _with_near_bounds)
-    return Rewritten(text, unseen or refused, several)
+    text, narrowed = _without_marks(text)
+    text = _through(text, _with_later_lists, _with_disjoint_names)
+    text, far = _with_near_bounds(_through(text, _without_unsatisfiable, _without_circles))
+    return Rewritten(text, unseen or refused, several, narrowed | far)
 
 
 def _through(text: str, *steps: Callable[[str], str]) -> str:
@@ -88,12 +93,17 @@ def _changed_with(text: str, change: Callable[[dict[str, Any]], T], otherwise: T
     return json.dumps(root), found
 
 
-def _with_near_bounds(text: str) -> str:
+def _with_near_bounds(text: str) -> tuple[str, dict[str, str]]:
     if not _FAR.search(text):
-        return text
+        return text, {}
     from modelkit.grammars.schemas.numbers import with_near_bounds
 
-    return _changed(text, lambda root: sum(with_near_bounds(schema) for _, schema in subschemas(root)) > 0)
+    root = json.loads(text)
+    places = subschemas(root) if isinstance(root, dict) else ()
+    found = [(at, *with_near_bounds(schema)) for at, schema in places]
+    less = next((at for at, _, less in found if less), None)
+    text = json.dumps(root) if any(changed for _, changed, _ in found) else text
+    return text, {} if less is None else {_BEYOND: less}
 
 
 def _without_flags(text: str) -> str:
@@ -148,14 +158,19 @@ def _without_circles(text: str) -> str:
     return without_circles(text)
 
 
-def _without_letters(text: str) -> str:
-    """Without what is only kept on the way, and whatever a schema has of that name."""
-    if "u0000letter" not in text:
-        return text
+def _without_marks(text: str) -> tuple[str, dict[str, str]]:
+    """(the schema without what is only kept on the way, and whatever it has of these names; what it had of
+    NARROWED).
+    """
+    if not _MARKS.search(text):
+        return text, {}
     root = json.loads(text)
+    said = dict[str, str]()
     for _, schema in subschemas(root) if isinstance(root, dict) else ():
         schema.pop(LETTER, None)
-    return json.dumps(root)
+        narrowed = schema.pop(NARROWED, None)
+        said = narrowed | said if isinstance(narrowed, dict) else said
+    return json.dumps(root), said
 
 
 def _with_definitions(text: str) -> str:

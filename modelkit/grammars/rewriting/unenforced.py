@@ -15,6 +15,9 @@ written twice, and it is counted as often as it is written.
 
 `oneOf` of ways that overlap to the letter in all they have (`one_of`): each is what it is meant to be.
 
+What is held, and more than is asked for: conditions whose cases are without end, of which some are written
+(`negation`, `conditions`), and bounds of numbers that lie beyond 64 bits.
+
 Other keywords that are not held are refused (`refusals`): nobody writes them without a mind to it.
 """
 
@@ -70,14 +73,12 @@ def unenforced_notes(text: str) -> dict[str, str]:
     """Sentences on what a schema says and is not held by a grammar that is made of it, each with its first
     place.
     """
-    if not _MANY.search(text) and '"oneOf"' not in text:
-        return {}
     try:
         its = rewritten(text)
         counted = Values(json.loads(its.text)).unnamed() if _MANY.search(text) else None
     except (ValueError, RecursionError, TypeError, AttributeError, LookupError):  # no schema: see above
         return {}
-    said = {_TWICE: counted, _SEVERAL: its.several}
+    said = {_TWICE: counted, _SEVERAL: its.several, **its.narrowed}
     return {one: at for one, at in said.items() if at is not None}
 
 

@@ -6,6 +6,7 @@ until the stack is full. So bounds that lie farther out are drawn in to where it
 takes times ten until it is whole, and that in 32 bits: 0.57, in doubles, becomes 5,699,999,999,999,999.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, TypeGuard
@@ -20,26 +21,31 @@ _LARGEST_STEP = 2**32 - 1  # without its point
 _MOST = 2**63 - 1  # of 64 bits; the library counts with it where more is said
 
 
-_MOST_BETWEEN = 16  # multiples that follow each other
+MOST_BETWEEN = 16  # multiples that follow each other
+_NONE_BEYOND = sys.float_info.max
 _NEAREST = {"minimum": LOWEST + 1024, "maximum": 2**63 - 1024}
 """Bounds that are doubles, and that the library counts with."""
 
 
-def with_near_bounds(schema: dict[str, Any]) -> bool:
-    """Draw in the bounds of one schema that lie outside of 64 bits, in place. Was there any?"""
-    changed = False
+def with_near_bounds(schema: dict[str, Any]) -> tuple[bool, bool]:
+    """Draw in the bounds of one schema that lie outside of 64 bits, in place: (was there any, is less taken
+    for that). A bound that no double lies outside of is left out.
+    """
+    changed = less = False
     for key, nearest in _NEAREST.items():
         sign = 1 if key == "maximum" else -1
         for name in (key, f"exclusive{key.capitalize()}"):
             said = schema.get(name)
-            whole = schema.get("type") == "integer" and sign > 0  # of these it does so itself
-            if isinstance(said, bool) or not isinstance(said, int | float) or whole:
+            if key == "maximum" and schema.get("type") == "integer":  # of these all 64 bits are held
+                nearest = _MOST
+            if not is_number(said) or sign * said <= sign * nearest:
                 continue
-            if sign * said > sign * nearest:
-                del schema[name]
+            changed = True
+            del schema[name]
+            if sign * said < _NONE_BEYOND or (name != key and sign * said == _NONE_BEYOND):
                 schema.setdefault(key, nearest)
-                changed = True
-    return changed
+                less = True
+    return changed, less
 
 
 def between_multiples(step: float, its: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
@@ -60,15 +66,15 @@ def between_multiples(step: float, its: Mapping[str, Any]) -> tuple[list[dict[st
 
 def _window(first: int | None, last: int | None) -> tuple[int, int]:
     """So many of a range as near to 0 as they can be."""
-    half = _MOST_BETWEEN // 2
+    half = MOST_BETWEEN // 2
     if first is None:
         stop = half if last is None else min(last, half)
-        return stop - _MOST_BETWEEN, stop
+        return stop - MOST_BETWEEN, stop
     start = max(first, -half)
     if last is None:
-        return start, start + _MOST_BETWEEN
-    start = max(first, min(start, last - _MOST_BETWEEN))
-    return start, min(last, start + _MOST_BETWEEN)
+        return start, start + MOST_BETWEEN
+    start = max(first, min(start, last - MOST_BETWEEN))
+    return start, min(last, start + MOST_BETWEEN)
 
 
 def _outermost(its: Mapping[str, Any], end: str) -> Decimal | None:

@@ -9,6 +9,8 @@ LETTER = "\0letter"
 """Beside cases that leave something out which a schema allows: the schema itself. Of that is asked what does
 not fit.
 """
+NARROWED = "\0narrowed"
+"""Beside it: sentences on what is left out, each with the JSON pointer of what was meant."""
 _BEFORE_2020 = ("draft-0", "2019-09")
 _DEFINITIONS = ("$defs", "definitions")
 _NAMED = (*_DEFINITIONS, "properties", "patternProperties", "dependentSchemas", "dependencies")

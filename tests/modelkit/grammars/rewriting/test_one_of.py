@@ -230,7 +230,7 @@ def test_what_is_valid_is_allowed_and_nothing_else(case: str) -> None:
     grammar = grammar_of(schema)
     assert [value for value in good if not taken(grammar, value)] == []
     assert [value for value in bad if taken(grammar, value)] == []
-    assert grammar.notes == ()
+    assert not any("several ways" in note for note in grammar.notes)
 
 
 @pytest.mark.parametrize(
