@@ -5,7 +5,9 @@
     answer = thinking? form                       the answer follows a form
     answer = thinking? (call call* | form)        tools and a form
 
-What the prompt has opened already is left out in front (`Opening`).
+What the prompt has opened already is left out in front (`Opening`). A text that follows a form is that and
+nothing else: beside it stand only blanks that whoever reads the answer takes for a part of a mark. Around
+JSON blanks say nothing, and any may stand there.
 """
 
 from collections.abc import Collection
@@ -16,10 +18,14 @@ from modelkit.chat.styles.style import Span, Style
 from modelkit.grammars.calls.calls import Calls
 from modelkit.grammars.calls.tools import Tool
 from modelkit.grammars.rules.rules import Free, Marks, Outcomes, Rules, either, tokens
+from modelkit.output.reading.feed import BLANKS as BLANK
+from modelkit.output.reading.marks import lead, trail
 from runtime.records import dataclass
 
 BLANKS = r"/[ \t\n]{0,2}/"  # as many as marks have
 FORM = "@form"
+_NOTHING = '""'
+_ESCAPES = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,8 @@ class AnswerParts:
     parallel: bool = True
     form: bool = False
     """The answer's text follows a form, which the grammar names FORM."""
+    json: bool = False
+    """The form is of JSON."""
 
     @property
     def may_call(self) -> bool:
@@ -68,23 +76,23 @@ class Answer:
             return self._rules.text(self._thinking(think))
         if opening.place == "start" and think:
             opened = either(self._rules.literal(mark.strip()) for mark in think.opens if mark.strip())
-            closed = either(self._rules.literal(mark.strip()) for mark in think.closes)
-            return self._rules.text(
-                f"{BLANKS} ({opened}) {self._thinking(think)} | ({BLANKS} ({closed}))? {self._answer()}"
-            )
-        return self._rules.text(self._answer())
+            ways = [f"{BLANKS} ({opened}) {self._thinking(think)}", self._answer()]
+            for mark in think.closes:
+                ways.append(f"{BLANKS} {self._rules.literal(mark.strip())} {self._answer(trail(mark))}")
+            return self._rules.text(either(ways))
+        return self._rules.text(self._answer(self._unwritten()))
 
     def _thinking(self, think: Span) -> str:
         """Behind the mark that opens it."""
         rules, allows = self._rules, self._allows
-        closes = [mark.strip() for mark in think.closes]
+        closes = {mark.strip(): trail(mark) for mark in reversed(think.closes)}
         calls = self._begins if self._style.inside_think == "call" and self._wanted.may_call else []
         if self._style.inside_think == "text" and (quoted := self._quoted()):
             allows = (*allows, tokens(quoted))
         ways = list[str]()
-        for mark in closes:
+        for mark, blanks in closes.items():
             lacks = (*(one for one in closes if one != mark), *(core for core, _ in calls))
-            ways.append(f"{rules.until(mark, Free(lacks, allows))} {self._answer()}")
+            ways.append(f"{rules.until(mark, Free(lacks, allows))} {self._answer(blanks)}")
         for core, rest in calls:
             lacks = (*closes, *(one for one, _ in calls if one != core))
             ways.append(f"{rules.until(core, Free(lacks, allows))} {rest} {self._after()}")
@@ -96,14 +104,25 @@ class Answer:
         pieces = [one for span in spans for mark in span.marks for one in self._rules.pieces(mark)]
         return [one for one in pieces if isinstance(one, int)]
 
-    def _answer(self) -> str:
-        """Behind thinking, or where none comes."""
+    def _unwritten(self) -> str:
+        """The blanks of the mark that the prompt ends with, as far as it has not written them."""
+        style, written = self._style, self._wanted.opening.written
+        before = [*(style.think.closes if style.think else ()), *(style.text.opens if style.text else ())]
+        for mark in before:
+            if mark.strip() and written.rstrip(BLANK).endswith(mark.strip()):
+                return (
+                    trail(mark).removeprefix(trail(written)) if trail(mark).startswith(trail(written)) else ""
+                )
+        return ""
+
+    def _answer(self, blanks: str = "") -> str:
+        """Behind thinking, or where none comes. blanks: of the mark in front, which may come or not."""
         wanted = self._wanted
         if wanted.form:
-            ways = [self._formed] if wanted.choice != "required" else []
+            ways = [self._formed(blanks)] if wanted.choice != "required" else []
             if wanted.may_call:
-                ways.append(f"{self._block} {self._after()}")
-            return self._rules.rule(f"{BLANKS} ({either(ways)})")
+                ways.append(f"{BLANKS} {self._block} {self._after()}")
+            return self._rules.rule(either(ways))
         if wanted.choice == "required":
             return self._rules.rule(f"{BLANKS} {self._block} {self._after()}")
         return self._auto()
@@ -154,14 +173,23 @@ class Answer:
         assert self._calls is not None
         return self._rules.rule(self._calls.block(many=self._wanted.parallel and not self._wanted.named))
 
-    @property
-    def _formed(self) -> str:
+    def _formed(self, blanks: str) -> str:
         span = self._style.text
         if span is None or not (span.open.strip() or span.close.strip()):
-            return FORM
+            return f"{self._some_of(blanks)} {FORM}"
         opened, closed = (self._rules.literal(mark.strip()) for mark in (span.open, span.close))
-        ended = f"({BLANKS} {closed})?" if span.close.strip() else ""
-        return self._rules.rule(f"({opened} {BLANKS})? {FORM} {ended}")
+        begun = f"({self._some_of(blanks)} | {BLANKS} {opened} {self._some_of(trail(span.open))})"
+        ended = f"({self._some_of(lead(span.close)[::-1])} {closed})?" if span.close.strip() else ""
+        return self._rules.rule(f"{begun} {FORM} {ended}")
+
+    def _some_of(self, blanks: str) -> str:
+        """As many of a mark's blanks as may stand beside a form: none, or those from the first on."""
+        if self._wanted.json:
+            return BLANKS
+        pattern = ""
+        for char in reversed(blanks):
+            pattern = f"({_ESCAPES.get(char, char)}{pattern})?"
+        return f"/{pattern}/" if pattern else _NOTHING
 
     @property
     def _bare(self) -> bool:

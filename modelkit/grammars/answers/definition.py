@@ -55,6 +55,7 @@ def definition(
         shape.named,
         shape.parallel,
         form is not None,
+        shape.form is not None and shape.form.kind == "schema",
     )
     header = shape.style.header is not None
     whole = (

@@ -330,6 +330,39 @@ def test_forms_of_all_kinds_come_behind_thinking(form: Any) -> None:
     assert taken(words, made, "xy") == ""
 
 
+@pytest.mark.parametrize(
+    ("opening", "front", "text"),
+    [
+        (Opening(), "", "ab"),
+        (Opening(), "<think>x</think>\n\n", "ab"),
+        (Opening(), "</think>\n\n", "ab"),
+        (Opening("thinking", "<think>\n"), "x</think>\n\n", "ab"),
+        (Opening("text", "<think>\n\n</think>\n\n"), "", "ab"),
+        (Opening("text", "<think>\n\n</think>"), "\n\n", "ab"),
+    ],
+)
+def test_a_text_is_what_its_expression_matches_and_no_blank(opening: Opening, front: str, text: str) -> None:
+    made, words = shape(THINKING, opening, form=read_form(regex="[a-c]+")), words_of(THINKING, tokens=True)
+    assert taken(words, made, front + text) == f"{front}{text}<end>"
+    read = events_of(THINKING, opening, None, plain([front + text]))
+    assert collected(read).text == text
+    assert text not in taken(words, made, f"{front}\n{text}")
+    assert taken(words, shape(THINKING, opening, form=read_form(CITY)), f"{front}{{") == f"{front}{{"
+
+
+@pytest.mark.parametrize("name", ["kimi-k3", "inkling"])
+def test_no_blank_stands_between_a_text_and_its_marks(name: str) -> None:
+    style = style_of(name)
+    assert style.text is not None
+    made, words = shape(style, Opening(), form=read_form(regex="[a-c]+")), words_of(style, tokens=True)
+    whole = f"{style.text.open}ab{style.text.close}"
+    assert taken(words, made, whole) == f"{whole}<end>"
+    for blank in (f"{style.text.open}\nab", f"{style.text.open}ab\n{style.text.close}"):
+        assert len(taken(words, made, blank)) < len(blank)
+    json = shape(style, Opening(), form=read_form(CITY))
+    assert taken(words, json, f'{style.text.open}\n{{"city"') == f'{style.text.open}\n{{"city"'
+
+
 def test_a_tool_for_every_need_of_an_agent() -> None:
     """Many tools with long schemas are one grammar."""
     many = [
