@@ -30,7 +30,7 @@ $(READY): pyproject.toml
 		{ echo "modelkit needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) $(ALONE) $(MAKE) --no-print-directory IS_ALONE=1 $@
 
-$(KERNELS): $(READY) runtime/cpu/native/building.py $(wildcard runtime/cpu/native/src/*)
+$(KERNELS): $(READY) runtime/cpu/native/building.py $(wildcard runtime/cpu/native/src/* runtime/cpu/native/src/*/*)
 	@$(BIN)/python $(ALONE) $(MAKE) --no-print-directory IS_ALONE=1 $@
 else
 # The environment is rebuilt when pyproject.toml changes. What an installation that was stopped has left may be
@@ -44,7 +44,7 @@ $(READY): pyproject.toml
 	@touch $(READY) && rm $(BEGUN)
 
 # Kernels are compiled anew when their sources change; without a compiler modelkit computes without them.
-$(KERNELS): $(READY) runtime/cpu/native/building.py $(wildcard runtime/cpu/native/src/*)
+$(KERNELS): $(READY) runtime/cpu/native/building.py $(wildcard runtime/cpu/native/src/* runtime/cpu/native/src/*/*)
 	@$(BIN)/python runtime/cpu/native/building.py || echo "modelkit computes without them; modelkit doctor says why"
 	@touch $(KERNELS)
 endif

@@ -13,7 +13,7 @@ prompts with two threads each take twice as long as with one.
 The engine's own thread needs a core, too, where it is at work while the device computes, and of a small
 model's steps that is more than half of the time: on two cores, a second thread of the pool then wins nothing,
 and whatever that thread does beside its usual work is paid twice. Nor may it be on the core of the one that
-computes, where a scheduler likes to wake it (`runtime/cpu/native/src/apart.h`).
+computes, where a scheduler likes to wake it (`runtime/cpu/native/src/threads/apart.h`).
 
 Invariants: with a number asked for, that is the number. Without one, never more than `most`; fewer at once
 when others come, more again only when they stay away. What the system does not say changes nothing.

@@ -2,7 +2,7 @@
 
 MLX gives an exchange to a thread of its pool, which gives it to two others, one for each connection, and each
 of them is woken, works for some microseconds, and wakes the one before it. To wake a thread takes longer than
-all of that, and a token of a model in shards is a hundred sums. These nodes (`runtime/cpu/native/src/ring.h`)
+all of that, and a token of a model in shards is a hundred sums. These nodes (`ranks/ring.h` of the kernels)
 read and write the connections where they are computed; a sum may even be part of the node whose answers are
 summed. What goes over the connections is, to the byte, what MLX would send, so ranks without kernels take
 part; and whoever has none, or more connections than one to each side, has MLX's.

@@ -20,6 +20,20 @@ Several operations as one node of MLX's graph:
     layers                                   consecutive layers
     guesses                                  a whole small decoder, from ids to ids
 
+Rooms of `src/`; what a file includes is in its own or in one above it. Kernels are C, in files compiled once
+for each column or, where they share work among threads (`*_rows.c`), once; nodes of MLX's graph are C++:
+    src/simd         sixteen lanes in registers, the columns of a machine, lines of memory asked for early
+    src/threads      the pool of threads, where they run, and memory for a job
+    src/graph        what all nodes share, mapped files, modules watched for change
+    src/rows         what goes along a row: activations, norms, softmax, rotation, quantization, streams
+    src/products     rows times matrices, packed or in floats; tables; what adapters add
+    src/experts      routing, and rows times matrices of experts
+    src/attention    attention, and the memory of keys and values
+    src/recurrent    convolutions and scans, and states
+    src/ranks        meeting other processes, exchanges with them
+    src/sublayers    whole sublayers as one node, and chains of them
+    src/sampling     penalties, draws, and decoders from ids to ids
+
 `kernels` is the extension module, or None. Nothing else of the project imports it by itself.
 
 MODELKIT_KERNELS chooses: off; required, for an error where there are none; or the name of a column (plain,
@@ -63,7 +77,7 @@ def of_processor() -> Any:
 
 
 def by_pages() -> bool:
-    """Does layer memory take of the machine's only what is written (`src/blank.cpp`)? Not where addresses
+    """Does layer memory take of the machine's only what is written (`src/attention/blank.cpp`)? Not where addresses
     are limited (`ulimit -v`): there the room of all rows is taken at once.
     """
     return on_processor() and kernels is not None and host.address_room() is None and kernels.by_pages()

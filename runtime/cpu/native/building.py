@@ -178,14 +178,14 @@ def steps(found: Tools, *, strict: bool = False) -> Iterator[tuple[list[str], Pa
     columns = COLUMNS[platform.machine()]
     c_flags = [*C_FLAGS, "-Werror"] if strict else C_FLAGS
     cxx_flags = [*CXX_WARNINGS, "-Werror"] if strict else CXX_WARNINGS
-    for source in sorted(SOURCES.glob("*.c")):
+    for source in sorted(SOURCES.rglob("*.c")):
         if BY_COLUMN.search(source.read_bytes()):
             for column, flags in columns.items():
                 yield [*found.c, *c_flags, *flags, f"-DMK_COLUMN={column}"], source
         else:
             yield [*found.c, *c_flags], source
     yield [*found.cxx, *CXX_FLAGS, "-w"], found.nanobind
-    for source in sorted(SOURCES.glob("*.cpp")):
+    for source in sorted(SOURCES.rglob("*.cpp")):
         yield [*found.cxx, *CXX_FLAGS, *cxx_flags], source
 
 
@@ -235,18 +235,19 @@ def _headers(source: Path) -> list[Path]:
 def _compile(step: tuple[list[str], Path], found: Tools, objects: Path, say: bool) -> Path:
     """The object of one step, made unless it is there already."""
     command, source = step
-    headers = _headers(source) if source.parent == SOURCES else []
+    headers = _headers(source) if source.is_relative_to(SOURCES) else []
     identity = found.cxx_identity if source.suffix == ".cpp" else found.c_identity
     parts = [*command, identity, *(path.read_text() for path in (*headers, source))]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    target = objects / f"{source.stem}-{key}.o"
+    target = objects / f"{source.parent.name}-{source.stem}-{key}.o"
     if target.is_file():
         target.touch()
         return target
     if say:
-        print("compiling", source.name, *(flag for flag in command if flag.startswith("-DMK_COLUMN")))
+        column = (flag for flag in command if flag.startswith("-DMK_COLUMN"))
+        print("compiling", f"{source.parent.name}/{source.name}", *column)
     made = target.with_suffix(f".{token_hex(8)}.part")
-    include = found.include if source.suffix == ".cpp" else []
+    include = [f"-I{SOURCES}", *(found.include if source.suffix == ".cpp" else [])]
     _run([*command, *include, "-c", source, "-o", made])
     made.replace(target)
     return target

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -137,10 +138,19 @@ def _outdated(folder: Path) -> bool:
     """Only a checkout has sources."""
     try:
         built = (folder / f"{MODULE}{SUFFIX}").stat().st_mtime
-        with os.scandir(folder / "src") as sources:
-            return any(entry.stat().st_mtime > built for entry in sources)
+        return any(changed > built for changed in _changes(folder / "src"))
     except OSError:
         return False
+
+
+def _changes(folder: str | Path) -> Iterator[float]:
+    """When each file in a folder and in the folders in it was changed."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _changes(entry.path)
+            else:
+                yield entry.stat().st_mtime
 
 
 def _module(path: Path, checksum: str | None) -> Any:

@@ -1,9 +1,9 @@
 // The extension module: one function per node, and the switches of columns and threads.
-#include "apart.h"
-#include "columns.h"
+#include "simd/columns.h"
+#include "threads/apart.h"
 #include "mlx/version.h"
-#include "node.h"
-#include "pool.h"
+#include "graph/node.h"
+#include "threads/pool.h"
 
 NB_MODULE(_kernels, m) {
   namespace nb = nanobind;

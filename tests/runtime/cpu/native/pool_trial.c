@@ -3,7 +3,7 @@
  * Ends with 0, or prints what was wrong and ends with 1. Under ThreadSanitizer too.
  */
 #define _GNU_SOURCE
-#include "pool.h"
+#include "threads/pool.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -79,7 +79,7 @@ def test_a_compiler_that_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_what_is_compiled_of_c_serves_every_python(tmp_path: Path) -> None:
     compiler = tmp_path / "cc"
-    compiler.write_text(f'#!/bin/sh\nfor last; do :; done; touch "$last"; echo "$2" >> {tmp_path}/compiled\n')
+    compiler.write_text(f'#!/bin/sh\nfor last; do :; done; touch "$last"; echo "$3" >> {tmp_path}/compiled\n')
     compiler.chmod(0o755)
     sources = [tmp_path / "kernel.c", tmp_path / "node.cpp"]
     for python in ("one", "another"):

@@ -23,15 +23,15 @@ if sys.platform != "linux":
 
 DIGESTS = Path(__file__).parent / "digests"
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "-O1", "-DMK_NO_INLINE"]
-"""Without the last two, the compiler is not done within 50 minutes: see `simd.h`."""
+"""Without the last two, the compiler is not done within 50 minutes: see `simd/registers.h`."""
 FLAGS = [*(flag for flag in C_FLAGS if flag not in ("-O3", "-fPIC")), "-O2", f"-I{SOURCES}", f"-I{DIGESTS}"]
 
 
 def program(folder: Path, compiler: Sequence[str], machine: str, last: Sequence[str] = ()) -> Path:
     """The kernels of a machine and what digests their results. last: flags behind all others."""
     steps: list[list[str]] = []
-    for source in (*sorted(SOURCES.glob("*.c")), *sorted(DIGESTS.glob("*.c"))):
-        own = source.parent == SOURCES and BY_COLUMN.search(source.read_bytes()) is not None
+    for source in (*sorted(SOURCES.rglob("*.c")), *sorted(DIGESTS.glob("*.c"))):
+        own = source.is_relative_to(SOURCES) and BY_COLUMN.search(source.read_bytes()) is not None
         for name, flags in COLUMNS[machine].items() if own else {"all": []}.items():
             column = [f"-DMK_COLUMN={name}"] if own else []
             made = folder / f"{source.parent.name}-{source.stem}-{name}.o"

@@ -148,8 +148,8 @@ def test_a_checkout_that_another_python_was_installed_from(folder: Path) -> None
 
 
 def test_sources_that_have_changed(folder: Path) -> None:
-    (folder / "src").mkdir()
-    source = folder / "src" / "kernel.c"
+    (folder / "src" / "room").mkdir(parents=True)
+    source = folder / "src" / "room" / "kernel.c"
     source.touch()
     os.utime(source, (time.time() + 9, time.time() + 9))
     status = refused(folder)

@@ -28,7 +28,7 @@ def compiler() -> list[str]:
 def trial(folder: Path, *flags: str) -> Path:
     """The program, compiled."""
     program = folder / "pool_trial"
-    sources = [str(SOURCES / "pool.c"), str(HERE / "pool_trial.c")]
+    sources = [str(SOURCES / "threads/pool.c"), str(HERE / "pool_trial.c")]
     argv = [
         *compiler(),
         *C_FLAGS,

@@ -1,4 +1,4 @@
-#include "attend.h"
+#include "attention/attend.h"
 #include "digests.h"
 
 enum { ROWS = 2, GROUPS = 2, HEADS = 6, BEHIND = 9, EVERYWHERE = 1 << 20 }; /* BEHIND: tokens kept behind a prompt, and apart */

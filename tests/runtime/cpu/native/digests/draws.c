@@ -1,5 +1,5 @@
 #include "digests.h"
-#include "draw.h"
+#include "sampling/draw.h"
 #include <math.h>
 
 static void digest_wanted(int size, struct mk_wanted wanted, const char* name) {

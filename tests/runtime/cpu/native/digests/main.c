@@ -1,7 +1,7 @@
 /* digests COLUMN: a line per case, "name digest". digests: the names of the columns that this machine has. */
-#include "columns.h"
+#include "simd/columns.h"
 #include "digests.h"
-#include "pool.h"
+#include "threads/pool.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

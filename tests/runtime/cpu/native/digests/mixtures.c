@@ -1,6 +1,6 @@
 #include "digests.h"
-#include "experts.h"
-#include "streams.h"
+#include "experts/experts.h"
+#include "rows/streams.h"
 
 enum { EXPERTS = 7, EACH = 2 };
 

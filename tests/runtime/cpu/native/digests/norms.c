@@ -1,8 +1,8 @@
-#include "norms.h"
-#include "activations.h"
+#include "rows/norms.h"
+#include "rows/activations.h"
 #include "digests.h"
-#include "rope.h"
-#include "softmax.h"
+#include "rows/rope.h"
+#include "rows/softmax.h"
 
 enum { ROWS = 9 };
 

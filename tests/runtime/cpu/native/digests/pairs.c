@@ -1,4 +1,4 @@
-#include "pairs.h"
+#include "products/pairs.h"
 #include "digests.h"
 
 enum { ROWS = 5, ADAPTERS = 2, K = 198, N = 203, STRIPS = (N + MK_STRIP - 1) / MK_STRIP };

@@ -1,5 +1,5 @@
-#include "products.h"
-#include "blocks.h"
+#include "products/products.h"
+#include "products/blocks.h"
 #include "digests.h"
 #include <string.h>
 

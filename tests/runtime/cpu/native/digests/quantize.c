@@ -1,4 +1,4 @@
-#include "quantize.h"
+#include "rows/quantize.h"
 #include "digests.h"
 
 /* Halves or bf16 of any finite value below 8. */

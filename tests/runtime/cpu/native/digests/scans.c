@@ -1,4 +1,4 @@
-#include "scans.h"
+#include "recurrent/scans.h"
 #include "digests.h"
 
 enum { ROWS = 3, WIDTH = 5 };

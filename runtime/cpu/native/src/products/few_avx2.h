@@ -1,0 +1,108 @@
+/* One to four rows by vpmaddwd: 64 elements of 16 outputs at a time, in 32 bytes of codes, or twice as many. */
+#pragma once
+#include "products/tile.h"
+
+enum { FEW = 4 };
+
+/* x's pairs of 16 bits for 64 elements: for each field of a word of codes, or each field of two, where bits are 8. */
+struct met {
+  __m256i pairs[4];
+};
+
+INLINE struct met met_of(const char* x, const int bits) {
+  __m256i z[4];
+  UNROLL for (int i = 0; i < 4; i++) z[i] = _mm256_loadu_si256((const __m256i*)x + i);
+  if (bits == 8) { /* pairs of two fields take turns */
+#define EVERY_SECOND(a, b, from) _mm256_permute4x64_epi64(_mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), from)), 0xd8)
+    return (struct met){{EVERY_SECOND(z[0], z[1], 0x88), EVERY_SECOND(z[0], z[1], 0xdd), EVERY_SECOND(z[2], z[3], 0x88), EVERY_SECOND(z[2], z[3], 0xdd)}};
+  }
+  const __m256i a = _mm256_unpacklo_epi32(z[0], z[1]), b = _mm256_unpackhi_epi32(z[0], z[1]);
+  const __m256i c = _mm256_unpacklo_epi32(z[2], z[3]), d = _mm256_unpackhi_epi32(z[2], z[3]);
+  const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+#define IN_ORDER(v) _mm256_permutevar8x32_epi32(v, in_order)
+  return (struct met){{IN_ORDER(_mm256_unpacklo_epi64(a, c)), IN_ORDER(_mm256_unpackhi_epi64(a, c)), IN_ORDER(_mm256_unpacklo_epi64(b, d)),
+                       IN_ORDER(_mm256_unpackhi_epi64(b, d))}};
+}
+
+/* 64 codes of one output, two of 16 bits in a word, as `met` has x. `half`: the second 32 are not there. */
+INLINE void codes_of(const char* from, int half, const int bits, const int fp4, __m256i fields[4]) {
+  if (bits == 8) {
+    UNROLL for (int i = 0; i < 4; i += 2) {
+      const __m256i codes = _mm256_loadu_si256((const __m256i*)from + i / 2);
+      fields[i] = _mm256_and_si256(codes, _mm256_set1_epi16(255)), fields[i + 1] = _mm256_srli_epi16(codes, 8);
+    }
+    return;
+  }
+  const __m256i codes = half ? _mm256_castsi128_si256(_mm_loadu_si128((const __m128i*)from)) : _mm256_loadu_si256((const __m256i*)from);
+  UNROLL for (int i = 0; i < 4; i++) {
+    fields[i] = _mm256_srli_epi16(codes, 4 * i);
+    if (i < 3) fields[i] = _mm256_and_si256(fields[i], _mm256_set1_epi16(15));
+    if (fp4) { /* the upper byte, which has the highest bit, becomes zero */
+      const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)FP4));
+      fields[i] = _mm256_shuffle_epi8(table, _mm256_or_si256(fields[i], _mm256_set1_epi16((short)0x8000)));
+    }
+  }
+}
+
+INLINE __m256i sums_with(const __m256i fields[4], const struct met* x) {
+  const __m256i a = _mm256_add_epi32(_mm256_madd_epi16(fields[0], x->pairs[0]), _mm256_madd_epi16(fields[1], x->pairs[1]));
+  const __m256i b = _mm256_add_epi32(_mm256_madd_epi16(fields[2], x->pairs[2]), _mm256_madd_epi16(fields[3], x->pairs[3]));
+  return _mm256_add_epi32(a, b);
+}
+
+/* Four outputs' sums, added up within each lane of 128 bits: there the four stand in order. */
+INLINE __m256i halves_of(const __m256i a[4]) {
+  const __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a[0], a[1]), _mm256_unpackhi_epi32(a[0], a[1]));
+  const __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(a[2], a[3]), _mm256_unpackhi_epi32(a[2], a[3]));
+  return _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+}
+
+/* y and the sums `of` n blocks of a panel, of which `left` are there, the first as block b of the slab. scales: of x's `blocks`
+ * blocks, and then their sums. */
+INLINE vf with_blocks(vf y, const struct slab* s, const vi* of, int b, int left, const float* scales, int blocks, const int n) {
+  UNROLL for (int i = 0; i < n; i++) {
+    if (i >= left) break;
+    const int g = s->per_group == 2 ? (b + i) / 2 : b + i;
+    y = vf_fma(vi_float(of[i]), vf_mul(vf_set(scales[b + i]), vf_load(s->scales[0][g])), y);
+    y = vf_fma(vf_load(s->biases[0][g]), vf_set(scales[b + i + blocks]), y);
+  }
+  return y;
+}
+
+/* R rows times one panel of a slab, of which only scales and biases are unpacked, added to sums. `block` is the slab's. */
+INLINE void few_avx2(const struct slab* s, const struct panel* p, size_t at, const char* x, size_t ldx, int k, float* sums, const int bits,
+                     const int fp4, const int block, const int R) {
+  const int blocks = k / block, count = s->count / block, together = 64 / block;
+  const char* from[FEW];
+  const float* scales[FEW];
+  vf y[FEW];
+  UNROLL for (int r = 0; r < R; r++) {
+    from[r] = x + r * ldx + (size_t)s->first * 2;
+    scales[r] = (const float*)(x + r * ldx + (size_t)(k + 31) / 32 * 64) + s->first / block;
+    y[r] = vf_load(sums + r * MK_STRIP);
+  }
+  for (int b = 0; b < count; b += together, at += 8 * bits) {
+    const int half = count - b < together;
+    struct met met[FEW];
+    __m256i halves[FEW][4];
+    if (8 * bits == 64 || !(at & 63)) fetch(p, at, 1);
+    UNROLL for (int r = 0; r < R; r++) met[r] = met_of(from[r], bits), from[r] += 128;
+    UNROLL for (int i = 0; i < 4; i++) {
+      __m256i four[FEW][4];
+      UNROLL for (int j = 0; j < 4; j++) {
+        __m256i fields[4];
+        codes_of(p->rows[4 * i + j] + at, half, bits, fp4, fields);
+        UNROLL for (int r = 0; r < R; r++) four[r][j] = sums_with(fields, &met[r]);
+      }
+      UNROLL for (int r = 0; r < R; r++) halves[r][i] = halves_of(four[r]);
+    }
+    UNROLL for (int r = 0; r < R; r++) {
+      const __m256i* h = halves[r];
+      vi of[2] = {{_mm256_permute2x128_si256(h[0], h[1], 0x20), _mm256_permute2x128_si256(h[2], h[3], 0x20)},
+                  {_mm256_permute2x128_si256(h[0], h[1], 0x31), _mm256_permute2x128_si256(h[2], h[3], 0x31)}};
+      if (block == 64) of[0] = vi_add(of[0], of[1]);
+      y[r] = with_blocks(y[r], s, of, b, count - b, scales[r], blocks, together);
+    }
+  }
+  UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, y[r]);
+}

@@ -1,0 +1,56 @@
+/* Rows of x as whole numbers of 16 bits, with one scale per block. */
+#pragma once
+#include "products/codes.h"
+
+/* The greatest code of x: 256 * 127 + 127, so that both its bytes are signed ones. A sum over a block stays below 2^31:
+ * 64 elements * 255 * 32639. */
+static const float MOST = 32639.f;
+/* Where all of a block is smaller it counts as zeros; its scale could not be inverted. */
+static const float LEAST = 1e-30f;
+
+/* Codes of a block in their order: two of 16 bits in a word; or all high bytes, then all low ones. */
+static void place(const int16_t* codes, int block, const uint8_t order[32], char* out) {
+#if defined(__AVX512VNNI__)
+  const __m512i to = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)order));
+  for (int i = 0; i < block; i += 32) {
+    const __m512i v = _mm512_permutexvar_epi16(to, _mm512_loadu_si512(codes + i));
+    const __m256i high = _mm512_cvtepi16_epi8(_mm512_srai_epi16(_mm512_add_epi16(v, _mm512_set1_epi16(128)), 8));
+    if (block == 16) { /* half a unit: its elements stand in the first half in every order */
+      _mm_storeu_si128((__m128i*)out, _mm256_castsi256_si128(high));
+      _mm_storeu_si128((__m128i*)(out + 16), _mm256_castsi256_si128(_mm512_cvtepi16_epi8(v)));
+    } else {
+      _mm256_storeu_si256((__m256i*)(out + i), high);
+      _mm256_storeu_si256((__m256i*)(out + block + i), _mm512_cvtepi16_epi8(v));
+    }
+  }
+#else
+  int16_t* words = (int16_t*)out;
+  for (int i = 0; i < block; i++) words[i] = codes[(i & ~31) + order[i & 31]];
+#endif
+}
+
+static void quantize(const float* x, int k, int bits, int block, char* quantized) {
+  const int blocks = k / block;
+  float *scales = (float*)(quantized + (size_t)(k + 31) / 32 * 64), *sums = scales + blocks;
+  uint8_t order[32];
+  order_of(bits, order);
+  for (int b = 0; b < blocks; b++, x += block, quantized += 2 * block) {
+    int16_t codes[64] = {0};
+    vi most = vi_set(0), sum = vi_set(0);
+    for (int i = 0; i < block; i += LANES) /* as whole numbers sizes have the order of floats, and NaN is above all */
+      most = vi_max(most, vi_and(vi_of_float(vf_load(x + i)), vi_set(0x7fffffff)));
+    const int32_t bits_of_most = vi_greatest(most);
+    float size;
+    memcpy(&size, &bits_of_most, 4);
+    const int finite = bits_of_most < 0x7f800000;
+    const vf by = vf_set(finite && size > LEAST ? MOST / size : 0);
+    for (int i = 0; finite && i < block; i += LANES) {
+      const vi c = vi_nearest(vf_mul(vf_load(x + i), by));
+      sum = vi_add(sum, c);
+      vi_narrow(codes + i, c);
+    }
+    scales[b] = !finite ? __builtin_nanf("") : size > LEAST ? size / MOST : 0;
+    sums[b] = scales[b] * (float)vi_sum(sum);
+    place(codes, block, order, quantized);
+  }
+}

@@ -1,0 +1,42 @@
+#include "simd/columns.h"
+#include <string.h>
+
+#if defined(__x86_64__)
+static const char* const names[] = {"plain", "avx2", "avx512"};
+int mk_column_runs(int column) {
+  __builtin_cpu_init();
+  if (column == MK_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (column == MK_AVX512)
+    return mk_column_runs(MK_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+  return column == MK_PLAIN;
+}
+#elif defined(__aarch64__)
+static const char* const names[] = {"plain", "neon"};
+int mk_column_runs(int column) { return column == MK_PLAIN || column == MK_NEON; }
+#else
+static const char* const names[] = {"plain"};
+int mk_column_runs(int column) { return column == MK_PLAIN; }
+#endif
+
+static int chosen = -1;
+
+int mk_column(void) {
+  if (chosen < 0) {
+    int best = MK_COLUMNS - 1;
+    while (!mk_column_runs(best)) best--;
+    chosen = best;
+  }
+  return chosen;
+}
+
+int mk_use_column(const char* name) {
+  for (int i = 0; i < MK_COLUMNS; i++)
+    if (!strcmp(names[i], name) && mk_column_runs(i)) {
+      chosen = i;
+      return 0;
+    }
+  return -1;
+}
+
+const char* mk_column_name(int column) { return names[column]; }
