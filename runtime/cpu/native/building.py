@@ -48,6 +48,7 @@ COLUMNS = {
     "x86_64": {
         "plain": ["-DMK_NO_SIMD", "-O2"],
         "avx2": ["-mavx2", "-mfma", "-mf16c"],
+        "avxvnni": ["-mavx2", "-mfma", "-mf16c", "-mavxvnni"],
         "avx512": [
             "-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq",
             "-mavx512vnni", "-mprefer-vector-width=512",
@@ -55,7 +56,9 @@ COLUMNS = {
     },
     "aarch64": {"plain": ["-DMK_NO_SIMD", "-O2"], "neon": []},
 }  # fmt: skip
-BY_COLUMN = re.compile(rb"^const struct \w+ COLUMN\(", re.MULTILINE)
+INTEGER_COLUMNS = {"avxvnni"}
+"""Columns of dot products of whole numbers alone (`simd/columns.h`)."""
+BY_COLUMN = re.compile(rb"^const struct \w+ (INTEGER_)?COLUMN\(", re.MULTILINE)
 """What is in the files that are compiled once per column; every other .c file is compiled once."""
 
 _INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
@@ -175,18 +178,24 @@ def _version(name: str) -> str:
 
 def steps(found: Tools, *, strict: bool = False) -> Iterator[tuple[list[str], Path]]:
     """(command but for its output and folders of headers, source) of every object."""
-    columns = COLUMNS[platform.machine()]
     c_flags = [*C_FLAGS, "-Werror"] if strict else C_FLAGS
     cxx_flags = [*CXX_WARNINGS, "-Werror"] if strict else CXX_WARNINGS
     for source in sorted(SOURCES.rglob("*.c")):
-        if BY_COLUMN.search(source.read_bytes()):
-            for column, flags in columns.items():
-                yield [*found.c, *c_flags, *flags, f"-DMK_COLUMN={column}"], source
-        else:
-            yield [*found.c, *c_flags], source
+        for flags in of_columns(source):
+            yield [*found.c, *c_flags, *flags], source
     yield [*found.cxx, *CXX_FLAGS, "-w"], found.nanobind
     for source in sorted(SOURCES.rglob("*.cpp")):
         yield [*found.cxx, *CXX_FLAGS, *cxx_flags], source
+
+
+def of_columns(source: Path, machine: str = platform.machine()) -> list[list[str]]:
+    """Flags of each column that a C file is compiled for: none, once, where it has no table."""
+    table = BY_COLUMN.search(source.read_bytes())
+    if table is None:
+        return [[]]
+    columns = COLUMNS[machine].items()
+    its = [(name, flags) for name, flags in columns if table[1] or name not in INTEGER_COLUMNS]
+    return [[*flags, f"-DMK_COLUMN={name}"] for name, flags in its]
 
 
 def build(folder: Path = HERE, *, say: bool = False, strict: bool = False) -> Path:

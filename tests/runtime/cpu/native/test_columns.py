@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.cpu.native.building import BY_COLUMN, C_FLAGS, COLUMNS, SOURCES, refusal
+from runtime.cpu.native.building import C_FLAGS, SOURCES, of_columns, refusal
 
 if sys.platform != "linux":
     pytest.skip("the kernels are built on Linux", allow_module_level=True)
@@ -31,11 +31,9 @@ def program(folder: Path, compiler: Sequence[str], machine: str, last: Sequence[
     """The kernels of a machine and what digests their results. last: flags behind all others."""
     steps: list[list[str]] = []
     for source in (*sorted(SOURCES.rglob("*.c")), *sorted(DIGESTS.glob("*.c"))):
-        own = source.is_relative_to(SOURCES) and BY_COLUMN.search(source.read_bytes()) is not None
-        for name, flags in COLUMNS[machine].items() if own else {"all": []}.items():
-            column = [f"-DMK_COLUMN={name}"] if own else []
-            made = folder / f"{source.parent.name}-{source.stem}-{name}.o"
-            steps.append([*compiler, *FLAGS, *flags, *column, *last, "-c", str(source), "-o", str(made)])
+        for i, flags in enumerate(of_columns(source, machine)):
+            made = folder / f"{source.parent.name}-{source.stem}-{i}.o"
+            steps.append([*compiler, *FLAGS, *flags, *last, "-c", str(source), "-o", str(made)])
     with ThreadPoolExecutor(os.cpu_count()) as several:
         list(several.map(run, steps))
     objects = [step[-1] for step in steps]

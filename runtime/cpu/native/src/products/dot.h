@@ -1,6 +1,6 @@
 /* Sixteen lanes of 32 bits, and the dot product of a column: what a word holds of a row's elements differs.
  *
- * AVX-512: four unsigned bytes of codes; x is 256 * high + low, two signed bytes, and takes two passes.
+ * With vpdpbusd: four unsigned bytes of codes; x is 256 * high + low, two signed bytes, and takes two passes.
  * Elsewhere: two codes of 16 bits, times two of x.
  *
  * vi_transpose: words of 16 rows -> vectors of 16 rows; out[i] holds word i of each. `bytes` <= 64 of every row are
@@ -123,7 +123,11 @@ INLINE void vi_turn(const char* row, size_t apart, vi out[8]) {
 }
 
 #else
+#if defined(__AVXVNNI__)
+enum { WORD = 4 };
+#else
 enum { WORD = 2 };
+#endif
 #if defined(__AVX2__)
 typedef struct { __m256i a, b; } vi;
 #define BOTH(f) ((vi){f(x.a, y.a), f(x.b, y.b)})
@@ -140,6 +144,20 @@ INLINE vf vi_float(vi x) { return TWO(_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_p
 INLINE vi vi_nearest(vf x) { return (vi){_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
 INLINE vf vi_as_float(vi x) { return TWO(_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)); }
 INLINE vi vi_of_float(vf x) { return (vi){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
+#if defined(__AVXVNNI__)
+INLINE __m256i dot8(__m256i sum, __m256i codes, __m256i x) { /* not the intrinsic: see above */
+  __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(codes), "x"(x));
+  return sum;
+}
+INLINE vi vi_dot(vi sum, vi codes, int32_t x) {
+  const __m256i four = _mm256_set1_epi32(x);
+  return (vi){dot8(sum.a, codes.a, four), dot8(sum.b, codes.b, four)};
+}
+INLINE vi vi_lookup(vi x, const uint8_t table[16]) {
+  const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table));
+  return (vi){_mm256_shuffle_epi8(t, x.a), _mm256_shuffle_epi8(t, x.b)};
+}
+#else
 INLINE vi vi_dot(vi sum, vi codes, int32_t x) {
   const __m256i pair = _mm256_set1_epi32(x);
   return vi_add(sum, (vi){_mm256_madd_epi16(codes.a, pair), _mm256_madd_epi16(codes.b, pair)});
@@ -148,6 +166,7 @@ INLINE vi vi_lookup(vi x, const uint8_t table[16]) { /* of words of 16 bits: the
   const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table)), high = _mm256_set1_epi16((short)0x8000);
   return (vi){_mm256_shuffle_epi8(t, _mm256_or_si256(x.a, high)), _mm256_shuffle_epi8(t, _mm256_or_si256(x.b, high))};
 }
+#endif
 INLINE void vi_narrow(int16_t* p, vi x) {
   _mm256_storeu_si256((__m256i*)p, _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8));
 }

@@ -1,15 +1,68 @@
-/* One to four rows by vpmaddwd: 64 elements of 16 outputs at a time, in 32 bytes of codes, or twice as many. */
+/* One to four rows by vpmaddwd or, where AVX2 has it, vpdpbusd: 64 elements of 16 outputs at a time, in 32 bytes of codes, or twice as
+ * many. */
 #pragma once
 #include "products/tile.h"
 
 enum { FEW = 4 };
+
+#if defined(__AVXVNNI__)
+enum { WORDS = 2 }; /* vectors that 64 codes of an output become */
+
+/* x's bytes for 64 elements, for each field of a byte of codes, or for the first 32 and the second where bits are 8. */
+struct met {
+  __m256i high[2], low[2];
+};
+
+/* Of 64 elements, the first 32 and the second. */
+INLINE void bytes_of(const char* first, const char* second, const int bits, __m256i to[2]) {
+  const __m256i a = _mm256_loadu_si256((const __m256i*)first), b = _mm256_loadu_si256((const __m256i*)second);
+  to[0] = bits == 8 ? a : _mm256_permute4x64_epi64(_mm256_unpacklo_epi64(a, b), 0xd8); /* the fields take turns, two words each */
+  to[1] = bits == 8 ? b : _mm256_permute4x64_epi64(_mm256_unpackhi_epi64(a, b), 0xd8);
+}
+
+INLINE struct met met_of(const char* x, const int bits, const int block) {
+  struct met to;
+  const int second = block == 64 ? 32 : 64, low = block == 64 ? 64 : 32;
+  bytes_of(x, x + second, bits, to.high), bytes_of(x + low, x + low + second, bits, to.low);
+  return to;
+}
+
+/* 64 codes of one output, four in a word, as `met` has x. `half`: the second 32 are not there. */
+INLINE void codes_of(const char* from, int half, const int bits, const int fp4, __m256i fields[2]) {
+  if (bits == 8) {
+    UNROLL for (int i = 0; i < 2; i++) fields[i] = i && half ? _mm256_setzero_si256() : _mm256_loadu_si256((const __m256i*)from + i);
+    return;
+  }
+  const __m256i codes = half ? _mm256_castsi128_si256(_mm_loadu_si128((const __m128i*)from)) : _mm256_loadu_si256((const __m256i*)from);
+  const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)FP4));
+  UNROLL for (int i = 0; i < 2; i++) {
+    fields[i] = _mm256_and_si256(_mm256_srli_epi16(codes, 4 * i), _mm256_set1_epi8(15));
+    if (fp4) fields[i] = _mm256_shuffle_epi8(table, fields[i]);
+  }
+}
+
+INLINE __m256i sums_with(const __m256i fields[2], const struct met* x, const int bits, const int block) {
+  const __m256i zero = _mm256_setzero_si256();
+  if (bits == 8 && block == 32) { /* each vector is a block */
+    __m256i of[2];
+    UNROLL for (int i = 0; i < 2; i++) of[i] = _mm256_add_epi32(_mm256_slli_epi32(dot8(zero, fields[i], x->high[i]), 8), dot8(zero, fields[i], x->low[i]));
+    return _mm256_add_epi32(_mm256_permute2x128_si256(of[0], of[1], 0x20), _mm256_permute2x128_si256(of[0], of[1], 0x31));
+  }
+  const __m256i high = dot8(dot8(zero, fields[0], x->high[0]), fields[1], x->high[1]);
+  const __m256i low = dot8(dot8(zero, fields[0], x->low[0]), fields[1], x->low[1]);
+  return _mm256_add_epi32(_mm256_slli_epi32(high, 8), low);
+}
+
+#else
+enum { WORDS = 4 }; /* vectors that 64 codes of an output become */
 
 /* x's pairs of 16 bits for 64 elements: for each field of a word of codes, or each field of two, where bits are 8. */
 struct met {
   __m256i pairs[4];
 };
 
-INLINE struct met met_of(const char* x, const int bits) {
+INLINE struct met met_of(const char* x, const int bits, const int block) {
+  (void)block; /* pairs lie alike in every block */
   __m256i z[4];
   UNROLL for (int i = 0; i < 4; i++) z[i] = _mm256_loadu_si256((const __m256i*)x + i);
   if (bits == 8) { /* pairs of two fields take turns */
@@ -44,11 +97,14 @@ INLINE void codes_of(const char* from, int half, const int bits, const int fp4, 
   }
 }
 
-INLINE __m256i sums_with(const __m256i fields[4], const struct met* x) {
+INLINE __m256i sums_with(const __m256i fields[4], const struct met* x, const int bits, const int block) {
+  (void)bits, (void)block;
   const __m256i a = _mm256_add_epi32(_mm256_madd_epi16(fields[0], x->pairs[0]), _mm256_madd_epi16(fields[1], x->pairs[1]));
   const __m256i b = _mm256_add_epi32(_mm256_madd_epi16(fields[2], x->pairs[2]), _mm256_madd_epi16(fields[3], x->pairs[3]));
   return _mm256_add_epi32(a, b);
 }
+
+#endif
 
 /* Four outputs' sums, added up within each lane of 128 bits: there the four stand in order. */
 INLINE __m256i halves_of(const __m256i a[4]) {
@@ -86,13 +142,13 @@ INLINE void few_avx2(const struct slab* s, const struct panel* p, size_t at, con
     struct met met[FEW];
     __m256i halves[FEW][4];
     if (8 * bits == 64 || !(at & 63)) fetch(p, at, 1);
-    UNROLL for (int r = 0; r < R; r++) met[r] = met_of(from[r], bits), from[r] += 128;
+    UNROLL for (int r = 0; r < R; r++) met[r] = met_of(from[r], bits, block), from[r] += 128;
     UNROLL for (int i = 0; i < 4; i++) {
       __m256i four[FEW][4];
       UNROLL for (int j = 0; j < 4; j++) {
-        __m256i fields[4];
+        __m256i fields[WORDS];
         codes_of(p->rows[4 * i + j] + at, half, bits, fp4, fields);
-        UNROLL for (int r = 0; r < R; r++) four[r][j] = sums_with(fields, &met[r]);
+        UNROLL for (int r = 0; r < R; r++) four[r][j] = sums_with(fields, &met[r], bits, block);
       }
       UNROLL for (int r = 0; r < R; r++) halves[r][i] = halves_of(four[r]);
     }

@@ -26,4 +26,4 @@ static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, 
   }
 }
 
-const struct few_blocks COLUMN(few_blocks) = {strip};
+const struct few_blocks INTEGER_COLUMN(few_blocks) = {strip};

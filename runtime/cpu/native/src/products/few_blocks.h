@@ -13,4 +13,4 @@ struct few_blocks {
   /* As `strip` of `products.h` for FEW_WITH_BLOCKS rows at most, sums added to what is there; of every kind of blocks but MK_IQ4_NL. */
   void (*strip)(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums);
 };
-DECLARE_COLUMNS(few_blocks, few_blocks);
+DECLARE_INTEGER_COLUMNS(few_blocks, few_blocks);

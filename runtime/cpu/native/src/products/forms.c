@@ -1,6 +1,6 @@
 #include "products/forms.h"
 
-static const struct products* const products[] = ALL_COLUMNS(products);
+static const struct products* const products[] = ALL_INTEGER_COLUMNS(products);
 static const struct floats* const floats[] = ALL_COLUMNS(floats);
 static int always_floats;
 

@@ -117,6 +117,13 @@ static int are_few(const struct mk_matrix* w, int rows) {
   : rows == 3 ? WITH(way, 3, __VA_ARGS__)                                                     \
               : WITH(way, 4, __VA_ARGS__)
 
+/* Codes of 8 bits, of which a register holds half as many where words are of 16 bits. */
+#if defined(__AVXVNNI__)
+#define BY_BYTES BY_FOUR
+#else
+#define BY_BYTES BY_TWO
+#endif
+
 #if defined(__AVX512VNNI__)
 /* Functions of their own: of all in one GCC makes worse code. */
 #define PASSES(name, bits, fp4, block) PASS_OF(name, 1, bits, fp4, block) PASS_OF(name, 2, bits, fp4, block) \
@@ -152,7 +159,11 @@ static void few_codes(const struct mk_matrix* w, const struct slab* s, const str
   pass_for(w, s->block, rows - first)(s, p, at, x + first * ldx, ldx, w->k, sums + first * MK_STRIP, 0);
 #elif defined(__AVX2__)
   if (s->block == 64) {
-    w->bits == 8 ? BY_TWO(few_avx2, 8, 0, 64) : BY_FOUR(few_avx2, 4, 0, 64);
+    w->bits == 8 ? BY_BYTES(few_avx2, 8, 0, 64) : BY_FOUR(few_avx2, 4, 0, 64);
+#if defined(__AVXVNNI__)
+  } else if (s->block == 32 && w->bits == 8) {
+    BY_FOUR(few_avx2, 8, 0, 32);
+#endif
   } else if (s->block == 32 && w->bits == 4) {
     w->kind == MK_AFFINE ? BY_FOUR(few_avx2, 4, 0, 32) : BY_FOUR(few_avx2, 4, 1, 32);
   } else {
@@ -239,4 +250,4 @@ static void finish(const struct mk_matrix* w, int n0, int n, const float* sums, 
   }
 }
 
-const struct products COLUMN(products) = {quantize, strip, finish};
+const struct products INTEGER_COLUMN(products) = {quantize, strip, finish};

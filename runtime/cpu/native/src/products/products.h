@@ -50,7 +50,7 @@ struct products {
   /* y[i] = sums[i] + added (+ residual[i]) for n <= MK_STRIP outputs from n0 on. */
   void (*finish)(const struct mk_matrix* w, int n0, int n, const float* sums, const float* residual, float* y);
 };
-DECLARE_COLUMNS(products, products);
+DECLARE_INTEGER_COLUMNS(products, products);
 
 static inline int mk_is_blocks(const struct mk_matrix* w) { return w->kind >= MK_Q2_K && w->kind <= MK_IQ4_NL; }
 

@@ -8,6 +8,18 @@ static const float MOST = 32639.f;
 /* Where all of a block is smaller it counts as zeros; its scale could not be inverted. */
 static const float LEAST = 1e-30f;
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+/* The low bytes of 32 numbers, in their order. */
+INLINE __m256i put_in_order(__m256i a, __m256i b, const uint8_t order[32]) {
+  const __m256i byte = _mm256_set1_epi16(255), to = _mm256_loadu_si256((const __m256i*)order);
+  const __m256i all = _mm256_permute4x64_epi64(_mm256_packus_epi16(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte)), 0xd8);
+  /* A shuffle finds what lies in its own half, and gives 0 where the index has its highest bit. */
+  const __m256i first = _mm256_permute2x128_si256(all, all, 0x00), second = _mm256_permute2x128_si256(all, all, 0x11);
+  const __m256i in_first = _mm256_or_si256(to, _mm256_cmpgt_epi8(to, _mm256_set1_epi8(15))), in_second = _mm256_sub_epi8(to, _mm256_set1_epi8(16));
+  return _mm256_or_si256(_mm256_shuffle_epi8(first, in_first), _mm256_shuffle_epi8(second, in_second));
+}
+#endif
+
 /* Codes of a block in their order: two of 16 bits in a word; or all high bytes, then all low ones. */
 static void place(const int16_t* codes, int block, const uint8_t order[32], char* out) {
 #if defined(__AVX512VNNI__)
@@ -22,6 +34,25 @@ static void place(const int16_t* codes, int block, const uint8_t order[32], char
       _mm256_storeu_si256((__m256i*)(out + i), high);
       _mm256_storeu_si256((__m256i*)(out + block + i), _mm512_cvtepi16_epi8(v));
     }
+  }
+#elif defined(__AVX2__)
+  for (int i = 0; i < block; i += 32) {
+    const __m256i v = _mm256_loadu_si256((const __m256i*)(codes + i)), w = _mm256_loadu_si256((const __m256i*)(codes + i + 16));
+#if defined(__AVXVNNI__)
+    const __m256i half = _mm256_set1_epi16(128);
+    const __m256i high = put_in_order(_mm256_srai_epi16(_mm256_add_epi16(v, half), 8), _mm256_srai_epi16(_mm256_add_epi16(w, half), 8), order);
+    const __m256i low = put_in_order(v, w, order);
+    if (block == 16) { /* as above */
+      _mm_storeu_si128((__m128i*)out, _mm256_castsi256_si128(high)), _mm_storeu_si128((__m128i*)out + 1, _mm256_castsi256_si128(low));
+    } else {
+      _mm256_storeu_si256((__m256i*)(out + i), high), _mm256_storeu_si256((__m256i*)(out + block + i), low);
+    }
+#else
+    const __m256i high = _mm256_permute4x64_epi64(put_in_order(_mm256_srli_epi16(v, 8), _mm256_srli_epi16(w, 8), order), 0xd8);
+    const __m256i low = _mm256_permute4x64_epi64(put_in_order(v, w, order), 0xd8);
+    _mm256_storeu_si256((__m256i*)(out + 2 * i), _mm256_unpacklo_epi8(low, high));
+    if (block > 16) _mm256_storeu_si256((__m256i*)(out + 2 * i) + 1, _mm256_unpackhi_epi8(low, high));
+#endif
   }
 #else
   int16_t* words = (int16_t*)out;

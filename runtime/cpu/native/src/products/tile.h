@@ -5,6 +5,8 @@
 /* Panels and rows whose sums stay in registers. */
 #if defined(__AVX512VNNI__)
 enum { PANELS = 2, TILE = 4 };
+#elif defined(__AVXVNNI__)
+enum { PANELS = 1, TILE = 3 };
 #else
 enum { PANELS = 1, TILE = 4 };
 #endif
@@ -56,7 +58,7 @@ INLINE void tile(const struct slab* s, const char* x, size_t ldx, int k, float* 
 static void tiles(const struct slab* s, const char* x, size_t ldx, int k, int rows, float* sums) {
   for (int left = (rows + TILE - 1) / TILE, n; left; left--, rows -= n, x += (size_t)n * ldx, sums += n * MK_STRIP) {
     n = (rows + left - 1) / left;
-    if (n == 4) tile(s, x, ldx, k, sums, 4);
+    if (n == 4) tile(s, x, ldx, k, sums, TILE); /* where that is 3, never */
     else if (n == 3) tile(s, x, ldx, k, sums, 3);
     else if (n == 2) tile(s, x, ldx, k, sums, 2);
     else tile(s, x, ldx, k, sums, 1);
