@@ -1,4 +1,4 @@
-/* Routing: which experts a row asks, by its scores, and how much each answer counts (`runtime.nn.route`). */
+/* Routing: which experts a row asks, by its scores, and how much each answer counts (`runtime.nn.feed_forward.router`). */
 #pragma once
 
 enum mk_gates {

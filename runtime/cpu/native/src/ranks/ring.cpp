@@ -144,7 +144,7 @@ void Sums::gather_round(char* parts, size_t bytes) const {
   }
 }
 
-// Ranks in a row (`moves` in runtime/ranks/seat.py), which is no ring.
+// Ranks in a row (`moves` in runtime/ranks/stage_rank.py), which is no ring.
 void Sums::gather_in_row(char* parts, size_t bytes) const {
   const int at = ring_->rank - first_;
   for (int hop = 1; hop < count_; hop++) {
