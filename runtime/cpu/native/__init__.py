@@ -77,8 +77,8 @@ def of_processor() -> Any:
 
 
 def by_pages() -> bool:
-    """Does layer memory take of the machine's only what is written (`src/attention/blank.cpp`)? Not where addresses
-    are limited (`ulimit -v`): there the room of all rows is taken at once.
+    """Does layer memory take of the machine's only what is written (`src/attention/blank.cpp`)? Not where
+    addresses are limited (`ulimit -v`): there the room of all rows is taken at once.
     """
     return on_processor() and kernels is not None and host.address_room() is None and kernels.by_pages()
 
