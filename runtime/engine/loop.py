@@ -318,7 +318,8 @@ class Loop:
         memory, room_bytes = self._memory, self._memory.budget.room_bytes
         if room_bytes is None:
             return None
-        most = memory.budget.held_bytes + room_bytes + self._limits.kept_limit
+        # What is held is there, also under a limit that was set below it.
+        most = memory.budget.held_bytes + max(room_bytes, 0) + self._limits.kept_limit
         dtype, kept_format = self.room.model.dtype, self._options.kv_format
         wanted = sequence_bytes(memory.layout, len(row.ids), dtype.size, kept_format=kept_format)
         return CacheFull(wanted, most) if wanted > most else None

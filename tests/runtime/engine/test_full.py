@@ -109,6 +109,16 @@ def test_a_prompt_that_never_fits_is_refused_before_any_of_it_is_read(
     engine.close()
 
 
+@pytest.mark.parametrize("plain", ["llama"], indirect=True)  # others claim anew what every row begins with
+def test_what_is_held_serves_rows_also_under_a_limit_below_it(plain: Engine, tmp_path: Path) -> None:
+    engine = start(tmp_path)
+    small = request(1, 60, 30)
+    assert answer(engine, small) == answer(plain, small)
+    engine.limit_layers(3)
+    assert answer(engine, small) == answer(plain, small)
+    engine.close()
+
+
 @pytest.mark.parametrize("by_pages", [True, False])
 @pytest.mark.parametrize("plain", ["llama"], indirect=True)  # windows and folds do not grow
 def test_what_is_kept_of_earlier_rows_makes_room_for_one_that_needs_it_and_gets_it_back(
