@@ -21,6 +21,7 @@ from typing import Literal, NoReturn, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
 from modelkit.errors import InvalidName
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -274,7 +275,7 @@ def _qualified(text: str, tail: str) -> dict[str, str]:
         one = re.compile(mark).match(tail, place)
         kind = one.lastgroup if one else None
         if one is None or kind is None or kind in found:
-            _refuse(text, f"{tail[place:]!r:.60} is not understood", _HUB_EXAMPLE)
+            _refuse(text, f"{quoted(tail[place:])} is not understood", _HUB_EXAMPLE)
         found[kind], place = one[kind], one.end()
         if kind == "revision":
             named = re.fullmatch(r"((?:refs/(?:pr|convert)/)?[^/]+)/(.+)", one[kind])
@@ -297,12 +298,12 @@ def _checked(text: str, address: HubAddress, found: dict[str, str]) -> HubAddres
     if "revision" in found:
         found["revision"] = re.sub("%2F", "/", found["revision"], flags=re.IGNORECASE)
     if "quant" in found and not _QUANT.fullmatch(found["quant"]):
-        _refuse(text, f"{found['quant']!r:.60} is not a name of a quant", _HUB_EXAMPLE)
+        _refuse(text, f"{quoted(found['quant'])} is not a name of a quant", _HUB_EXAMPLE)
     if "revision" in found and not (_REVISION.fullmatch(found["revision"]) and ".." not in found["revision"]):
-        _refuse(text, f"{found['revision']!r:.60} is not a revision", _HUB_EXAMPLE)
+        _refuse(text, f"{quoted(found['revision'])} is not a revision", _HUB_EXAMPLE)
     parts = found.get("file", "x").split("/")
     if any(part in ("", ".", "..") or not part.isprintable() or "\\" in part for part in parts):
-        _refuse(text, f"{found['file']!r:.60} is not a file of a repository", _HUB_EXAMPLE)
+        _refuse(text, f"{quoted(found['file'])} is not a file of a repository", _HUB_EXAMPLE)
     return replace(address, **found)
 
 
@@ -310,17 +311,17 @@ def _registry(text: str, host: str, path: str) -> RegistryAddress:
     path, at, digest = path.partition("@")
     repository, colon, tag = path.partition(":")
     if not _HOST.fullmatch(host):
-        _refuse(text, f"{host!r:.60} is not a host", _OCI_EXAMPLE)
+        _refuse(text, f"{quoted(host)} is not a host", _OCI_EXAMPLE)
     if not _OCI_REPOSITORY.fullmatch(repository) or len(repository) > _MOST_REPOSITORY:
         _refuse(
             text,
-            f"{repository!r:.60} is not a repository: lower-case letters, digits, `-`, `_`, `.`",
+            f"{quoted(repository)} is not a repository: lower-case letters, digits, `-`, `_`, `.`",
             _OCI_EXAMPLE,
         )
     if colon and not _TAG.fullmatch(tag):
-        _refuse(text, f"{tag!r:.60} is not a tag", _OCI_EXAMPLE)
+        _refuse(text, f"{quoted(tag)} is not a tag", _OCI_EXAMPLE)
     if at and not _DIGEST.fullmatch(digest):
-        _refuse(text, f"{digest!r:.60} is not a digest, which is sha256: and 64 digits", _OCI_EXAMPLE)
+        _refuse(text, f"{quoted(digest)} is not a digest, which is sha256: and 64 digits", _OCI_EXAMPLE)
     return RegistryAddress(host.lower(), repository, tag or None, digest or None)
 
 
@@ -341,4 +342,4 @@ def _local_ollama(text: str, path: str) -> OllamaAddress:
 def _refuse(text: str, why: str, hint: str | None = None) -> NoReturn:
     # Whatever stands before an @ may be somebody's password.
     safe = re.sub(r"//[^/@]*@", "//...@", text[:_MOST_CHARACTERS])
-    raise InvalidName(f"{safe!r:.200}: {why}", hint=hint)
+    raise InvalidName(f"{quoted(safe)}: {why}", hint=hint)

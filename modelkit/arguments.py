@@ -7,29 +7,20 @@ was expected. Nothing is guessed: True is not a number, and a text is not a list
 import math
 import operator
 import os
-import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from modelkit.errors import RequestError
+from runtime.quoting import quoted
 
 T = TypeVar("T")
-_PLAIN = (str, bytes, int, float, type(None))
 _LONGEST_PATH = 4096
-_MOST_BITS = 256  # Python refuses to print very long integers
-
-
-def shown(value: object) -> str:
-    """A value in a message: short whatever it is, and never a call of the value's own code."""
-    if type(value) is int and value.bit_length() > _MOST_BITS:
-        return "a very long number"
-    return reprlib.repr(value) if type(value) in (*_PLAIN, bool) else f"a {type(value).__name__}"
 
 
 def refused(where: str, value: object, expected: str, hint: str | None = None) -> RequestError:
     """The error for `value` in the argument `where`."""
-    return RequestError(f"{where} is {shown(value)}, expected {expected}", hint=hint)
+    return RequestError(f"{where} is {quoted(value)}, expected {expected}", hint=hint)
 
 
 def optional(read: Callable[[Any, str], T], value: object, where: str) -> T | None:
@@ -120,7 +111,7 @@ def absolute(path: str | os.PathLike[str]) -> Path:
         return Path(path).absolute()
     except OSError as error:
         raise RequestError(
-            f"{os.fspath(path)!r:.200} cannot be found: the current folder no longer exists",
+            f"{quoted(os.fspath(path))} cannot be found: the current folder no longer exists",
             hint="Change to an existing folder, or give an absolute path.",
         ) from error
 

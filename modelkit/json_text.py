@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from runtime.quoting import shown
+
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_SHOWN = 120  # characters of a word from outside that a message has room for
 
 Pairs = list[tuple[str, Any]]
 
@@ -23,7 +24,7 @@ def unique_keys(pairs: Pairs) -> dict[str, Any]:
     if len(found) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise ValueError(f"the key `{_shown(twice)}` is there twice")
+        raise ValueError(f"the key `{shown(twice)}` is there twice")
     return found
 
 
@@ -51,9 +52,5 @@ def parse_strictly(
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"the number {_shown(text)} is too large")
+        raise ValueError(f"the number {shown(text)} is too large")
     return value
-
-
-def _shown(text: str) -> str:
-    return text[:_SHOWN] if text.isprintable() else ascii(text[:_SHOWN])[1:-1]

@@ -2,8 +2,9 @@
 
 import re
 
-from modelkit.arguments import as_whole, shown
+from modelkit.arguments import as_whole
 from modelkit.errors import ParameterError
+from runtime.quoting import quoted
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,12}))? ?(?:([KMGT])(I)?)?B?")
@@ -35,7 +36,7 @@ def read_size(value: str | int, source: str) -> int:
     found = _parsed(value) if isinstance(value, str) else as_whole(value)
     if found is None or not 0 <= found < _MOST_BYTES:
         raise ParameterError(
-            f"{source} is {shown(value)}, expected a number of bytes", hint="Examples: 2GB, 500MB, 0."
+            f"{source} is {quoted(value)}, expected a number of bytes", hint="Examples: 2GB, 500MB, 0."
         )
     return found
 

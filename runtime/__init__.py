@@ -18,6 +18,7 @@
     step           one forward pass, as layers see it
     device, host   what computes here, and what the system grants; `streams`, `forks`: MLX and threads
     records        a `dataclass` that is quick to import; `errors`: what can go wrong on this floor
+    quoting        what comes from outside, as a message shows it
 
 `modelkit` stands on this package; it never imports `modelkit`. Users import `modelkit` only.
 """

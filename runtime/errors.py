@@ -13,11 +13,7 @@ RuntimeFault
 ├── RankLost           a machine that computes a part of the model is gone, silent or different
 ├── Forked             MLX has computed in the process that this one was forked from
 └── NotNumbers         logits that are NaN or infinite
-
-`shown` is how messages quote what a stranger's file says.
 """
-
-import reprlib
 
 
 class RuntimeFault(Exception):
@@ -119,22 +115,3 @@ class Forked(RuntimeFault):
 
 class BadTokenIds(RuntimeFault):
     """An id is not in [0, vocabulary size): MLX would read outside the embedding table."""
-
-
-_SHOWN = 80
-_BRIEF = reprlib.Repr()
-_BRIEF.maxlevel, _BRIEF.maxlist, _BRIEF.maxtuple, _BRIEF.maxdict = 2, 6, 6, 4
-_BRIEF.maxstring = _BRIEF.maxother = 60
-
-
-def shown(value: object) -> str:
-    """A value out of somebody's file as a message quotes it: at most 80 characters of Python's notation, in
-    no time whatever its size and depth. UnsupportedModel and its kin use it for all that they echo.
-    """
-    if isinstance(value, int) and value.bit_length() > 200:
-        return f"a whole number of {value.bit_length()} bits"  # repr refuses beyond 4300 digits
-    try:
-        text = _BRIEF.repr(value)
-    except ValueError:
-        text = f"a {type(value).__name__} with numbers of thousands of digits"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -9,9 +9,10 @@ import mlx.core as mx
 from runtime.cache.build import build_memory
 from runtime.cache.layout import LayerSpec
 from runtime.cache.memory import LayerMemory
-from runtime.errors import BadTokenIds, shown
+from runtime.errors import BadTokenIds
 from runtime.models.architecture import Described
 from runtime.nn.positions.rope_spec import long_after
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
 
@@ -87,7 +88,7 @@ def check_ids(ids: Sequence[int], vocab_size: int, where: str = "prompt") -> Non
     for place, token in enumerate(ids):
         if type(token) is not int or not 0 <= token < vocab_size:
             raise BadTokenIds(
-                f"{where} has the token id {shown(token):.40} at place {place}, which is not in the "
+                f"{where} has the token id {quoted(token)} at place {place}, which is not in the "
                 f"vocabulary of {vocab_size}"
             )
 

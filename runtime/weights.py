@@ -17,7 +17,8 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from runtime.errors import UnsupportedModel, WeightMismatch, shown
+from runtime.errors import UnsupportedModel, WeightMismatch
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 # safetensors' dtype names -> MLX dtypes; F8 types travel as bytes. MLX reads no F64.
@@ -151,7 +152,7 @@ def _check_quantization(config: Mapping[str, Any]) -> None:
     for entry in entries:
         if isinstance(entry, Mapping) and entry.get("mode", "affine") not in _MODES:
             raise UnsupportedModel(
-                f"config.json: the quantization mode {shown(entry['mode'])} is not one of {', '.join(_MODES)}"
+                f"config.json: the quantization mode {quoted(entry['mode'])} is none of {', '.join(_MODES)}"
             )
 
 

@@ -23,6 +23,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         True,
         (
             "runtime.errors",
+            "runtime.quoting",
             "runtime.records",
             "runtime.forks",
             "runtime.host",
@@ -79,7 +80,8 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.durations",
             "modelkit.arguments",
             "modelkit.progress",
-            "modelkit.display",
+            "modelkit.problems",
+            "modelkit.encoding",
             "modelkit.bound",
             "modelkit.faults",
             "modelkit.interest",

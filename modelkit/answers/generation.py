@@ -1,7 +1,6 @@
 """What a model answers, as values: the answer, its last event, and what is known before it begins."""
 
 import json
-import reprlib
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,6 +9,7 @@ from modelkit.chat.message import Message, ToolCall
 from modelkit.output.collected import Collected
 from runtime.engine.request import Finish as Ended
 from runtime.engine.request import TokenLogprob, Usage
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 Reason = Literal["stop", "length", "cancelled"]
@@ -69,7 +69,7 @@ class Generation:
 
     def __repr__(self) -> str:
         ended = self.reason if self.cut is None else f"{self.reason} by {self.cut}"
-        return f"<Generation {reprlib.repr(self.text)}, {len(self.ids):,} tokens, {ended}>"
+        return f"<Generation {quoted(self.text)}, {len(self.ids):,} tokens, {ended}>"
 
 
 @dataclass(frozen=True, slots=True)

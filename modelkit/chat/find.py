@@ -8,11 +8,12 @@ from typing import Any
 
 from modelkit.address import looks_like_path
 from modelkit.chat.builtin import builtin_templates
-from modelkit.display import UTF_8, shown
+from modelkit.encoding import UTF_8
 from modelkit.errors import SourceError, TemplateError
 from modelkit.modelfile.go import is_go
 from modelkit.python_faults import fault, unread
 from modelkit.source.tree import TOOLS_TEMPLATE, open_regular
+from runtime.quoting import quoted, shown
 
 LIMIT_BYTES = 10_000_000
 _TEMPLATE_FILES = (".jinja", ".jinja2", ".j2", ".txt", ".tmpl", ".json")
@@ -96,7 +97,7 @@ def _explicit(text: str) -> str:
         return to_jinja(text)
     if "{{" not in text and "{%" not in text:
         raise TemplateError(
-            f"TEMPLATE {text.strip()[:40]!r} is neither jinja nor the name of a built-in template",
+            f"TEMPLATE {quoted(text.strip())} is neither jinja nor the name of a built-in template",
             hint=_meant(text.strip()),
         )
     return text

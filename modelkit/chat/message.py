@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from modelkit import arguments as at_door
-from modelkit.arguments import elements, refused, shown
+from modelkit.arguments import elements, refused
 from modelkit.chat.plain_data import plain
 from modelkit.errors import RequestError
 from modelkit.python_faults import fault
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -178,13 +179,13 @@ def _object(value: object, where: str, keys: Iterable[str]) -> Mapping[str, Any]
         if key in _MEDIA:
             raise RequestError(f"{where} has {key}, and this version reads text only")
         if key not in keys:
-            raise RequestError(f"{where} has an unknown key {shown(key)}; known: {', '.join(sorted(keys))}")
+            raise RequestError(f"{where} has an unknown key {quoted(key)}; known: {', '.join(sorted(keys))}")
     return value
 
 
 def _role(value: object, where: str) -> str:
     if not isinstance(value, str) or value not in ROLES:
-        raise RequestError(f"{where}.role is {shown(value)}; roles are {', '.join(ROLES)}")
+        raise RequestError(f"{where}.role is {quoted(value)}; roles are {', '.join(ROLES)}")
     return str.__str__(value)
 
 
@@ -200,7 +201,7 @@ def _content(value: object, where: str) -> str:
     for number, part in enumerate(value):
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind != "text":
-            raise RequestError(f"{where}[{number}] is of type {shown(kind)}; only text parts are read")
+            raise RequestError(f"{where}[{number}] is of type {quoted(kind)}; only text parts are read")
         text = _text(
             _object(part, f"{where}[{number}]", {"type", "text"}).get("text"), f"{where}[{number}].text"
         )

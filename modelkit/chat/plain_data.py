@@ -10,6 +10,7 @@ from typing import Any
 
 from modelkit.arguments import refused
 from modelkit.errors import RequestError
+from runtime.quoting import quoted
 
 DEPTH = 64
 _MOST_BITS = 4096  # Python prints no number of more than 4,300 digits
@@ -37,14 +38,10 @@ def plain(value: object, where: str, depth: int = DEPTH) -> Any:
         return [plain(item, where, depth - 1) for item in value]
     if isinstance(value, Mapping):
         return {_key(key, where): plain(item, where, depth - 1) for key, item in value.items()}
-    raise RequestError(f"{where} holds {_shown(value)}; only JSON values can be put into a prompt")
+    raise RequestError(f"{where} holds {quoted(value)}; only JSON values can be put into a prompt")
 
 
 def _key(key: object, where: str) -> str:
     if not isinstance(key, str):
         raise refused(f"a key of {where}", key, "a text: JSON objects have no others")
     return str.__str__(key)
-
-
-def _shown(value: object) -> str:
-    return str(value) if isinstance(value, float) else f"a {type(value).__name__}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from modelkit.arguments import elements, mapping, shown
+from modelkit.arguments import elements, mapping
 from modelkit.chat.adaptation import adapted
 from modelkit.chat.habits import Habits, find_habits
 from modelkit.chat.message import Message, ToolCall
@@ -16,6 +16,7 @@ from modelkit.chat.styles.table import fingerprinted
 from modelkit.chat.styles.writing import write_calls
 from modelkit.errors import RequestError, TemplateError
 from modelkit.tokenizer.special import Specials
+from runtime.quoting import quoted
 
 MOST_TOOLS = 512
 MOST_VARIABLES = 64
@@ -180,7 +181,7 @@ class ChatTemplate:
         unknown = next((name for name in variables if name not in self.variables), None)
         if unknown is not None or len(variables) > MOST_VARIABLES:
             raise RequestError(
-                f"variables: the chat template has no variable {shown(unknown)} that may be set",
+                f"variables: the chat template has no variable {quoted(unknown)} that may be set",
                 hint=f"It reads: {', '.join(sorted(self.variables)) or 'none'}.",
             )
         return plain(variables, "the template's variables")

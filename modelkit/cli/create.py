@@ -18,6 +18,7 @@ from modelkit.cli.terminal.tables import table
 from modelkit.cli.terminal.ui import count, json_option, quantity, size, wrapped
 from modelkit.modelfile.quantizing import QUALITIES
 from runtime.quant import FORMATS, MAIN, NAMES, OTHER_GROUPS, find_format
+from runtime.quoting import quoted
 
 if TYPE_CHECKING:
     from modelkit.modelfile import Recipe
@@ -46,7 +47,7 @@ class FormatName(click.ParamType):
         if row is None:
             word = words.find(words.FORMATS, str(value))
             meant = f"; here it is {word.ours}" if word else f"; the formats are {NAMES} ({OTHER_GROUPS})"
-            self.fail(f"there is no format {str(value)[:40]!r}{meant}", param, ctx)
+            self.fail(f"there is no format {quoted(value)}{meant}", param, ctx)
         return row.name
 
     def shell_complete(

@@ -10,6 +10,7 @@ from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.terminal.screen import echo, emit_json, note
 from modelkit.cli.terminal.tables import WHOLE, table
 from modelkit.cli.terminal.ui import ago, json_option, size
+from runtime.quoting import quoted
 
 
 @click.command("list")
@@ -35,7 +36,7 @@ def command(prefix: str, as_json: bool) -> None:
         lines = [(*line, row["from"] or "") for line, row in zip(lines, rows, strict=True)]
     echo(table(lines, header=header, right=[2], limit=WHOLE))
     if not rows and prefix:
-        note(f"no package has a name that begins with {prefix[:80]!r}; without PREFIX all are listed")
+        note(f"no package has a name that begins with {quoted(prefix)}; without PREFIX all are listed")
     elif not rows:
         note("there are no packages yet; `modelkit create NAME -f Modelfile` makes one")
     for row in rows:

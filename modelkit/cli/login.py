@@ -10,7 +10,7 @@ from modelkit.cli.push import insecure_option
 from modelkit.cli.terminal.screen import emit_json, note, state
 from modelkit.cli.terminal.typed import TEXT, as_text
 from modelkit.cli.terminal.ui import json_option
-from modelkit.display import UTF_8
+from modelkit.encoding import UTF_8
 from modelkit.errors import RequestError
 
 _LONGEST_BYTES = 64 << 10

@@ -13,11 +13,12 @@ from modelkit.cli.options.ranks import end_with_launcher, progress_of_ranks, ran
 from modelkit.cli.options.settings import TABLE, read_settings, setting_option
 from modelkit.cli.pull import fetched
 from modelkit.cli.terminal.screen import Aside, Waiting, echo, note
-from modelkit.display import UTF_8
+from modelkit.encoding import UTF_8
 from modelkit.errors import ModelkitError
 from modelkit.python_faults import unread
 from modelkit.settings.launchers import one_of_several
 from modelkit.settings.serving import NO_KEY, can_be_key
+from runtime.quoting import quoted
 
 if TYPE_CHECKING:
     from modelkit.server.access import Access
@@ -252,7 +253,7 @@ def _access(options: dict[str, Any]) -> "Access":
     ):
         for written, read in found.items():
             if read is None:
-                raise click.BadParameter(f"{written[:80]!r}; write it as {example}", param_hint=option)
+                raise click.BadParameter(f"{quoted(written)}; write it as {example}", param_hint=option)
     key = options["api_key"] or server_key()
     return Access(
         keys=(key,) if key else (),

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 import click
 
 from modelkit import words
-from modelkit.display import shown
 from modelkit.modelfile import PARAMETERS, REFUSED
+from runtime.quoting import shown
 
 _CLOSE = 0.65
 
@@ -20,7 +20,7 @@ def unknown_command(name: str, commands: Collection[str], group: str = "") -> st
     word = words.find(theirs, name)
     if word is not None:
         return f"There is no command '{name}': {_instead(word, 'modelkit ')}."
-    said = f"There is no command '{name:.40}'."
+    said = f"There is no command '{shown(name)}'."
     close = close_to(name, commands)
     if close:
         return f"{said} Did you mean {_or(close)}?"
@@ -34,7 +34,7 @@ def unknown_option(option: str, arguments: Sequence[str], ctx: click.Context | N
     """About an option that a command does not have. arguments: what was typed, for the value in it."""
     typed, value = _as_typed(option, arguments)
     command = ctx.command if ctx is not None else None
-    said = f"There is no option {typed:.40}"
+    said = f"There is no option {shown(typed)}"
     behind = _command_with(typed, arguments, command, ctx)
     if behind is not None:
         return f"{said} of modelkit itself: it stands behind the command, `modelkit {behind} {typed}`."

@@ -17,6 +17,7 @@ from modelkit.errors import ModelkitError, RequestError
 from modelkit.output.collected import Collected
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from runtime.engine.request import Drafts, PromptProgress, TokenLogprob, Usage
+from runtime.quoting import quoted
 
 Lines = AbstractContextManager[Generator[dict[str, Any]]]
 
@@ -173,7 +174,7 @@ def _piece(said: Fields) -> Event:
         case "call_end":
             return CallEnd(said.whole("index"), said.maybe_text("rest") or "")
         case other:
-            raise ModelkitError(f"the server sends a line of an unknown type {other[:40]!r}")
+            raise ModelkitError(f"the server sends a line of an unknown type {quoted(other)}")
 
 
 def _logprobs(said: Fields) -> tuple[TokenLogprob, ...]:

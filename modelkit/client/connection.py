@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelkit.arguments import shown
 from modelkit.durations import read_retry_after
 from modelkit.errors import Busy, ModelClosed, ModelkitError, ModelNotFound, PromptTooLong, RequestError
 from modelkit.settings import Settings
 from modelkit.settings.places import trusting
 from modelkit.settings.serving import server_key, server_named
+from runtime.quoting import quoted
 
 if TYPE_CHECKING:
     import ssl
@@ -47,14 +47,14 @@ class Connection:
 
         found = _ADDRESS.fullmatch(address)
         if found is None:
-            raise ModelkitError(f"{shown(address)} is not an address of a server")
+            raise ModelkitError(f"{quoted(address)} is not an address of a server")
         self.address = address
         uds = found[2]
         authorization = {b"authorization": f"Bearer {key}".encode()} if key else {}
         try:
             base = httpx2.URL("http://localhost" if uds else address)
         except httpx2.InvalidURL as error:
-            raise ModelkitError(f"{shown(address)} is not an address of a server") from error
+            raise ModelkitError(f"{quoted(address)} is not an address of a server") from error
         with trusting():
             verify = httpx2.create_ssl_context() if found[1] == "https" else True  # SSL_CERT_FILE counts
         self._client = httpx2.Client(

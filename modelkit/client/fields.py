@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from modelkit.arguments import shown
 from modelkit.errors import ModelkitError
+from runtime.quoting import quoted
 
 W = TypeVar("W", bound=str)
 _MOST = 2**63
@@ -15,7 +15,7 @@ class Fields:
 
     def __init__(self, value: object) -> None:
         if not isinstance(value, dict):
-            raise ModelkitError(f"the server sends {shown(value)} where an object should be")
+            raise ModelkitError(f"the server sends {quoted(value)} where an object should be")
         self.value: dict[str, Any] = value
 
     def text(self, name: str) -> str:
@@ -71,5 +71,5 @@ class Fields:
 
     def _wrong(self, name: str) -> Any:
         raise ModelkitError(
-            f"the server sends {name} as {shown(self.value.get(name))}; is it of another version?"
+            f"the server sends {name} as {quoted(self.value.get(name))}; is it of another version?"
         )

@@ -21,6 +21,7 @@ from modelkit.requests import attached
 from modelkit.requests.attached import Chosen, read_adapters, read_texts
 from modelkit.settings import Settings
 from runtime.models import describe
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def split_adapters(name: Name) -> tuple[Name, list[str]]:
     model, *adapters = last.split("+")
     if not all((model, *adapters)):
         raise RequestError(
-            f"the model is {name!r:.80}, expected NAME, or NAME+ADAPTER for an adapter",
+            f"the model is {quoted(name)}, expected NAME, or NAME+ADAPTER for an adapter",
             hint="NAME+ONE+TWO=0.5 has two, the second at half its scale.",
         )
     return f"{folder}{slash}{model}", adapters

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit import arguments
 from modelkit.comparing.models import Side, load_side, open_sides
 from modelkit.comparing.texts import again_behind, texts_for
-from modelkit.display import UTF_8
+from modelkit.encoding import UTF_8
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
 from modelkit.opening.opened import Opened

@@ -22,6 +22,7 @@ from modelkit.modelfile.syntax import Directive
 from modelkit.store.canonical import parse_object
 from modelkit.store.digest import Blob
 from modelkit.store.manifest import LAYER_LIMIT, MANIFEST_LIMIT_BYTES, check_sizes, parse_descriptor
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 LAYER_PREFIX = "application/vnd.ollama.image."
@@ -135,7 +136,7 @@ def _layer(value: object) -> OllamaLayer:
     media_type: Any = value.get("mediaType") if isinstance(value, dict) else None
     kind = media_type.removeprefix(LAYER_PREFIX) if isinstance(media_type, str) else ""
     if kind == media_type or kind not in _KINDS:
-        raise StoreError(f"a layer of the kind {ascii(media_type)[:100]} is not one of Ollama's")
+        raise StoreError(f"a layer of the kind {quoted(media_type)} is not one of Ollama's")
     return OllamaLayer(kind, blob)
 
 
@@ -187,7 +188,7 @@ def _params(text: str, made: list[Directive], notes: list[str]) -> None:
             try:
                 parse_parameter(str(name), spelled)
             except ParameterError as error:
-                notes.append(f"its parameter {name!a:.60} is left out: {error.message}")
+                notes.append(f"its parameter {quoted(name)} is left out: {error.message}")
             else:
                 _add(made, notes, "PARAMETER", spelled, str(name))
 

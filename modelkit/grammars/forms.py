@@ -8,6 +8,7 @@ from modelkit.arguments import refused
 from modelkit.errors import RequestError
 from modelkit.json_text import unique_keys
 from modelkit.python_faults import fault
+from runtime.quoting import sentence
 from runtime.records import dataclass
 
 Kind = Literal["schema", "regex", "lark"]
@@ -58,7 +59,7 @@ def _of_output(wanted: object) -> Form:
     try:
         text = json.dumps(wanted, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"format is not a JSON schema: {fault(error)[:200]}") from error
+        raise RequestError(f"format is not a JSON schema: {sentence(fault(error))}") from error
     return _of_text("format", "schema", text)
 
 

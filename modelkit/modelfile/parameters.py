@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from modelkit import words
-from modelkit.arguments import as_number, as_whole, shown
+from modelkit.arguments import as_number, as_whole
 from modelkit.errors import ParameterError
 from modelkit.modelfile.parameter_table import (
     MAX_STOP_CHARACTERS,
@@ -23,6 +23,7 @@ from modelkit.modelfile.parameter_table import (
     ParameterValue,
     Resolved,
 )
+from runtime.quoting import quoted
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _WORD = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_WORD_CHARACTERS}}}")
@@ -125,7 +126,7 @@ def _lookup(name: str) -> Parameter:
     word = words.find(words.PARAMETERS, name)
     if word is not None and not word.ours:
         raise ParameterError(f"parameter {name} is not known here: {word.instead}", hint="Leave it out.")
-    raise ParameterError(f"unknown parameter {shown(name)}", hint=_meant_name(name, word))
+    raise ParameterError(f"unknown parameter {quoted(name)}", hint=_meant_name(name, word))
 
 
 def _meant_name(name: str, word: words.Word | None) -> str:
@@ -138,7 +139,7 @@ def _meant_name(name: str, word: words.Word | None) -> str:
 
 
 def _unfit(row: Parameter, value: object, *, hint: str | None = None) -> ParameterError:
-    return ParameterError(f"{row.name} is {shown(value)}, expected {row.expected}", hint=hint)
+    return ParameterError(f"{row.name} is {quoted(value)}, expected {row.expected}", hint=hint)
 
 
 def _texts(value: ParameterValue) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from modelkit.arguments import absolute, on_disk
 from modelkit.errors import ParameterError, PlanError
 from modelkit.units import read_size
 from runtime.quant import NAMES, OTHER_GROUPS, Format, find_format
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 Quality = Literal["fast", "measured", "learned"]
@@ -121,7 +122,7 @@ def parse_format(text: str) -> Format:
     if found is None:
         word = words.find(words.FORMATS, text)
         hint = f"Here it is {word.ours}." if word else f"The formats are: {NAMES}; {OTHER_GROUPS}."
-        raise PlanError(f"there is no format {text!r:.60}", hint=hint)
+        raise PlanError(f"there is no format {quoted(text)}", hint=hint)
     return found
 
 
@@ -130,7 +131,7 @@ def parse_bits(text: str) -> float:
     bits = float(text) if _NUMBER.fullmatch(text) else 0.0
     if not 1 < bits <= MOST_BITS:
         raise PlanError(
-            f"{text!r:.40} is not a number of bits per weight: above 1, at most {MOST_BITS}, with at "
+            f"{quoted(text)} is not a number of bits per weight: above 1, at most {MOST_BITS}, with at "
             "most four digits behind the point",
             hint="Examples: 4.5, 3, 6.25.",
         )
@@ -168,7 +169,7 @@ def parse_quantizing(text: str, folder: Path | None = None) -> Quantizing:
         case []:
             raise PlanError("there is no format", hint=_EXAMPLES)
         case _:
-            raise PlanError(f"{text!r:.60} says neither one format nor one target", hint=_EXAMPLES)
+            raise PlanError(f"{quoted(text)} says neither one format nor one target", hint=_EXAMPLES)
 
 
 def of_draft(text: str) -> tuple[bool, str]:
@@ -195,5 +196,5 @@ def _text_file(rest: list[str], folder: Path) -> Path:
         raise PlanError("`from` needs the path of a text", hint="Example: QUANTIZE 4.5 bits from ./chat.txt")
     path = absolute(folder / os.path.expanduser(on_disk(rest[0])))
     if not os.path.isfile(path):
-        raise PlanError(f"there is no text {rest[0]!r:.200}", hint="Name a text file (UTF-8).")
+        raise PlanError(f"there is no text {quoted(rest[0])}", hint="Name a text file (UTF-8).")
     return path

@@ -8,7 +8,6 @@ file; looks only at whether the paths exist.
 
 import os
 import re
-import reprlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
@@ -22,6 +21,7 @@ from modelkit.modelfile.parameters import PARAMETERS, Parameters
 from modelkit.modelfile.quantizing import Quantizing, of_draft, parse_quantizing
 from modelkit.modelfile.reference import Reference, resolve
 from modelkit.modelfile.syntax import COMMENTS, Directive, together
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 T = TypeVar("T")
@@ -236,7 +236,7 @@ class _Maker:
             return None
         draft = self.reference(directive)
         if draft.path and source.path and os.path.realpath(draft.path) == os.path.realpath(source.path):
-            message = f"DRAFT is the same path as FROM on line {source.line}: {draft.text!r}"
+            message = f"DRAFT is the same path as FROM on line {source.line}: {quoted(draft.text)}"
             raise self._error(directive, message, "A draft pays when it is smaller than its target.")
         return draft
 
@@ -282,7 +282,7 @@ class _Maker:
             return None
         version = _VERSION.fullmatch(directive.value)
         if version is None:
-            message = f"{reprlib.repr(directive.value)} is not a version"
+            message = f"{quoted(directive.value)} is not a version"
             raise self._error(directive, message, f"Example: {DIRECTIVES['REQUIRES'].example}")
         major, minor, patch, pre = version.groups()
         return f"{major}.{minor or 0}.{patch or 0}{pre or ''}"

@@ -15,9 +15,10 @@ from modelkit.arguments import absolute, on_disk
 from modelkit.errors import InvalidName, ModelfileError
 from modelkit.modelfile.syntax import Directive
 from modelkit.python_faults import os_reason
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
-_SHOWN_CHARACTERS = 300
+_LONGEST_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def resolve(directive: Directive, folder: Path, file: str, *, name_allowed: bool
         expanded = Path(name).expanduser() if name.startswith("~") else Path(name)
     except (RuntimeError, ValueError):
         hint = "For a file whose name begins with ~ write ./~name."
-        raise refuse(f"{directive.keyword} {_shown(text)}: no such user", hint) from None
+        raise refuse(f"{directive.keyword} {quoted(text, _LONGEST_SHOWN)}: no such user", hint) from None
     path = absolute(folder / expanded)
     problem = _problem(path)
     if problem is None:
@@ -63,7 +64,9 @@ def resolve(directive: Directive, folder: Path, file: str, *, name_allowed: bool
     named = isinstance(address, HubAddress) or (name_allowed and (address or not looks_like_path(text)))
     if named:
         return Reference(text, None, address, directive.line, directive.column)
-    message = f"{directive.keyword} {_shown(text)}: {problem} ({_shown(str(path))})"
+    message = (
+        f"{directive.keyword} {quoted(text, _LONGEST_SHOWN)}: {problem} ({quoted(str(path), _LONGEST_SHOWN)})"
+    )
     raise refuse(message, _hint(directive.keyword, text, name_allowed=name_allowed))
 
 
@@ -83,8 +86,3 @@ def _hint(keyword: str, text: str, *, name_allowed: bool) -> str:
         return "Folders are separated by / here."
     hint = "A path counts from the Modelfile's folder and is never downloaded."
     return f"{hint} A stored model goes by its name: {keyword} my-model" if name_allowed else hint
-
-
-def _shown(text: str) -> str:
-    whole = len(text) <= _SHOWN_CHARACTERS
-    return repr(text) if whole else f"{text[:_SHOWN_CHARACTERS]!r}..."

@@ -20,7 +20,6 @@ are the only texts the grammar cannot carry.
 import codecs
 import difflib
 import re
-import reprlib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import field
@@ -30,6 +29,7 @@ from modelkit.arguments import optional, text
 from modelkit.errors import ModelfileError
 from modelkit.modelfile.directives import DIRECTIVES, ROLES, DirectiveRow
 from modelkit.modelfile.parameter_table import PARAMETERS
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -71,13 +71,13 @@ class Directive:
 
     def __post_init__(self) -> None:
         text(self.keyword, "keyword")
-        text(self.value, f"the value of {_shown(self.keyword)}")
-        optional(text, self.name, f"the name of {_shown(self.keyword)}")
+        text(self.value, f"the value of {quoted(self.keyword)}")
+        optional(text, self.name, f"the name of {quoted(self.keyword)}")
         row = DIRECTIVES.get(self.keyword)
         if row is None:
-            raise self._error(f"{_shown(self.keyword)} is not a directive", _keyword_hint(self.keyword))
+            raise self._error(f"{quoted(self.keyword)} is not a directive", _keyword_hint(self.keyword))
         if row.named is None and self.name is not None:
-            raise self._error(f"{row.keyword} takes no name, got {_shown(self.name)}", _example(row))
+            raise self._error(f"{row.keyword} takes no name, got {quoted(self.name)}", _example(row))
         if row.named is not None and (problem := _name_problem(row, self.name or "")):
             raise self._error(problem, _example(row))
         if _SURROGATE.search(self.value):
@@ -202,7 +202,7 @@ def _directive(source: _Source, at: int) -> tuple[Directive, int]:
     start, word = at, source.word(at)
     row = DIRECTIVES.get(word.upper()) if word.isascii() else None  # "ſ".upper() is "S"
     if row is None:
-        raise source.error(at, f"{_shown(word)} is not a directive", _keyword_hint(word))
+        raise source.error(at, f"{quoted(word)} is not a directive", _keyword_hint(word))
     at = _argument(source, start, at + len(word), row, row.keyword)
     name = None
     if row.named is not None:
@@ -288,9 +288,9 @@ def _name_problem(row: DirectiveRow, name: str) -> str | None:
     if not name:
         return f"{row.keyword} needs {row.takes}"
     if row.named == "role" and name not in ROLES:
-        return f"{_shown(name)} is not a role; a message has one of {', '.join(ROLES)}"
+        return f"{quoted(name)} is not a role; a message has one of {', '.join(ROLES)}"
     if row.named == "name" and not _PARAMETER_NAME.fullmatch(name):
-        return f"{_shown(name)} is not a parameter name: only letters, digits and _"
+        return f"{quoted(name)} is not a parameter name: only letters, digits and _"
     return None
 
 
@@ -311,7 +311,3 @@ def _keyword_hint(word: str) -> str:
 
 def _example(row: DirectiveRow) -> str:
     return f"Example: {row.example}"
-
-
-def _shown(text: str) -> str:
-    return reprlib.repr(text)

@@ -10,6 +10,7 @@ from typing import Any
 from modelkit.errors import ParameterError
 from modelkit.modelfile import Parameters
 from runtime.models import Described
+from runtime.quoting import quoted
 
 # Their names, and what they are called here.
 _SAMPLING = {
@@ -99,7 +100,7 @@ def read_suppressed(config: Mapping[str, Any], vocab_size: int) -> tuple[tuple[i
     if len(known) < len(ids):
         other = next(one for one in ids if not (type(one) is int and 0 <= one < vocab_size))
         notes.append(
-            f"generation_config.json: suppress_tokens has {str(other)[:40]}, expected ids "
+            f"generation_config.json: suppress_tokens has {quoted(other)}, expected ids "
             f"below {vocab_size}; it is left out"
         )
     if len(set(known)) == vocab_size:
@@ -118,7 +119,7 @@ def read_start(config: Mapping[str, Any], described: Described) -> tuple[int | N
     if type(start) is int and 0 <= start < described.vocab_size:
         return start, ()
     return own, (
-        f"generation_config.json: decoder_start_token_id is {str(start)[:40]}, expected an id below "
+        f"generation_config.json: decoder_start_token_id is {quoted(start)}, expected an id below "
         f"{described.vocab_size}; {own} is used, as config.json says",
     )
 
@@ -134,6 +135,6 @@ def read_forced(
     if forced is None or (type(forced) is int and 0 <= forced < vocab_size):
         return forced, ()
     return None, (
-        f"{where}: forced_bos_token_id is {str(forced)[:40]}, expected an id below {vocab_size}; answers "
+        f"{where}: forced_bos_token_id is {quoted(forced)}, expected an id below {vocab_size}; answers "
         "begin without it",
     )

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from modelkit import __version__
-from modelkit.display import sentences_of
 from modelkit.errors import PlanError, RequestError, TemplateError, TokenizerError
 from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack.metadata import Metadata
+from modelkit.problems import sentences_of
 from modelkit.source.companion_files import TOKENIZER
 from modelkit.source.inventory import Inventory
 from runtime.records import dataclass

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, SourceError
 from modelkit.source.safetensors import Header, read_header
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import MODULE_WEIGHTS, Files, open_regular
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

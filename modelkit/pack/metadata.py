@@ -15,6 +15,7 @@ from modelkit.modelfile import ROLES, Parameters
 from modelkit.source.strict_json import read_json
 from modelkit.store.canonical import canonical
 from modelkit.store.digest import Digest
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 FILE = "modelkit.json"
@@ -135,7 +136,7 @@ def read_metadata(path: Path | None, label: str) -> Metadata:
 
 def _parse(value: Mapping[str, Any]) -> Metadata:
     if value.get("version") != VERSION:
-        raise ValueError(f"it is of version {value.get('version')!r:.40}; this modelkit reads {VERSION}")
+        raise ValueError(f"it is of version {quoted(value.get('version'))}; this modelkit reads {VERSION}")
     made = _object(value.get("provenance", {}), "provenance")
     messages = value.get("messages", [])
     if not isinstance(messages, list):
@@ -182,7 +183,7 @@ def _draft(value: Mapping[str, Any]) -> DraftFacts:
 def _message(value: Mapping[str, Any]) -> tuple[str, str]:
     role = _need(value, "role")
     if role not in ROLES:
-        raise ValueError(f"a message has the role {role!r:.40}")
+        raise ValueError(f"a message has the role {quoted(role)}")
     return role, _need(value, "content")
 
 

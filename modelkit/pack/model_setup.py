@@ -9,7 +9,6 @@ from pathlib import Path
 
 from modelkit.chat.find import find_template
 from modelkit.chat.template import ChatTemplate
-from modelkit.display import shown
 from modelkit.errors import LoadError, RequestError, TemplateError, TokenizerError
 from modelkit.modelfile import PARAMETERS, Parameters, Resolved
 from modelkit.pack.authors import read_forced, read_generation_config, read_start, read_suppressed
@@ -19,6 +18,7 @@ from modelkit.source.inventory import Inventory
 from modelkit.tokenizer import Tokenizer
 from runtime.cache.layout import LayerSpec, keeps_tokens, misfits
 from runtime.models import Described
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 _LEAST_CONTEXT = 2  # one token of prompt, and one of answer
@@ -144,7 +144,7 @@ def _ends(tokenizer: Tokenizer, stop_ids: frozenset[int], wanted: Resolved) -> t
     specials = tokenizer.specials
     named = (("bos_token", specials.bos, tokenizer.bos_id), ("eos_token", specials.eos, tokenizer.eos_id))
     notes = tuple(
-        f"the tokenizer's {role} is {shown(repr(text))}, which is not a token of its vocabulary"
+        f"the tokenizer's {role} is {quoted(text)}, which is not a token of its vocabulary"
         for role, text, one in named
         if text is not None and one is None
     )

@@ -13,12 +13,12 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, RequestError, SourceError
 from modelkit.pack.dense import DenseFile, NotComputed, read_dense
 from modelkit.source.strict_json import parse_json, read_json
 from modelkit.source.tree import Files, is_own, open_regular
 from runtime.models import Described
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from modelkit.pack.prepare import foresee
 from modelkit.pack.run_check import check_runs
 from modelkit.store.name import Name
 from modelkit.store.store import Store
+from runtime.quoting import quoted
 
 
 def read_pull_address(text: str) -> Address:
@@ -41,7 +42,7 @@ def read_pull_address(text: str) -> Address:
         hint = (
             where_to_get(text) or "Examples: hf.co/org/name, ollama.com/library/x, oci://host/repository:tag"
         )
-    raise InvalidName(f"{text!r:.200} does not say where to fetch it", hint=hint)
+    raise InvalidName(f"{quoted(text)} does not say where to fetch it", hint=hint)
 
 
 def pull(

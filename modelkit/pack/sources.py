@@ -10,7 +10,6 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from modelkit.address import RegistryAddress
-from modelkit.display import shown
 from modelkit.errors import FetchError, InvalidName, ModelNotFound, UnsupportedSource
 from modelkit.fetch.access import Access
 from modelkit.fetch.find import find_local, obtain, what_to_do
@@ -32,6 +31,7 @@ from modelkit.store.name import Name
 from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.store import Store
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 
@@ -100,7 +100,7 @@ def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
         if hint == error.hint and isinstance(error, InvalidName):
             raise
         raise ModelNotFound(
-            f"there is no file, folder or stored model {reference.text!r:.200}", hint=hint
+            f"there is no file, folder or stored model {quoted(reference.text)}", hint=hint
         ) from error
 
 

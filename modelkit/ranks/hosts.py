@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from modelkit.arguments import shown
 from modelkit.errors import RequestError
 from modelkit.python_faults import fault, os_reason
 from modelkit.units import read_size
 from runtime.device import device
+from runtime.quoting import quoted
 from runtime.ranks.plan import Host
 
 _MOST = 1024
@@ -42,7 +42,7 @@ def read_hosts(path: Path, memory_bytes: int = 0) -> tuple[Host, ...]:
     times, memory = Counter(host.name for host in found), dict[str, int]()
     for place, host in enumerate(found):
         if host.free_bytes and memory.setdefault(host.name, host.free_bytes) != host.free_bytes:
-            where = f"{path}, machine {place}: {shown(host.name)}"
+            where = f"{path}, machine {place}: {quoted(host.name)}"
             raise RequestError(f"{where} is listed twice, with two sizes of memory; it has one")
     return tuple(
         replace(host, free_bytes=memory.get(host.name, memory_bytes) // times[host.name]) for host in found
@@ -58,7 +58,7 @@ def hosts_here(count: int, memory_bytes: int = 0) -> tuple[Host, ...]:
 def _host(path: Path, place: int, said: Any) -> Host:
     where = f"{path}, machine {place}"
     if not isinstance(said, Mapping) or not isinstance(said.get("ssh"), str) or not said["ssh"]:
-        raise RequestError(f"{where} is {shown(said)}, expected an object with its name under ssh")
+        raise RequestError(f"{where} is {quoted(said)}, expected an object with its name under ssh")
     memory = said.get("memory")
     if memory is None:
         return Host(said["ssh"])

@@ -23,6 +23,7 @@ from modelkit.store.outline import Outlined, apart, outlined
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
+from runtime.quoting import quoted
 from runtime.ranks.group import MOST_BYTES
 from runtime.records import dataclass
 
@@ -51,7 +52,7 @@ def laid_out(package: Package, said: Outlined, store: Store) -> Generator[Outlin
     """A stored outline, within the block. Weights that are in the store for other reasons are used."""
     address = read_address(said.address)
     if not isinstance(address, RegistryAddress):
-        raise StoreError(f"the outline {package.name} says no registry: {said.address!r:.200}")
+        raise StoreError(f"the outline {package.name} says no registry: {quoted(said.address)}")
     kept = {
         layer.path: package.files[layer.path] for layer in said.manifest.layers if layer.path in package.files
     }

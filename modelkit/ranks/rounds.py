@@ -20,6 +20,7 @@ from modelkit.ranks.outline import read_front
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES
 from modelkit.store.store import Store
+from runtime.quoting import quoted
 from runtime.ranks.group import Group
 from runtime.records import dataclass
 
@@ -54,7 +55,7 @@ def next_round(wanted: Sequence[object], blobs: Sequence[Blob]) -> Round | None:
         return None
     for one in asked:
         if not (isinstance(one, list) and len(one) == 2 and all(type(part) is int for part in one)):
-            raise LoadError(f"a rank asks for {one!r:.80}, which is not part of a package")
+            raise LoadError(f"a rank asks for {quoted(one)}, which is not part of a package")
         number, start = one
         if not (0 <= number < len(blobs) and 0 <= start < blobs[number].size_bytes):
             raise LoadError(f"a rank asks for byte {start} of blob {number}, which is not in the package")

@@ -8,6 +8,7 @@ from typing import Any, cast
 from modelkit.model import Model
 from modelkit.requests.attached import Chosen, read_texts
 from modelkit.server.faults import refused
+from runtime.quoting import quoted
 
 
 def split_adapters(name: str) -> tuple[str, list[str]]:
@@ -16,7 +17,7 @@ def split_adapters(name: str) -> tuple[str, list[str]]:
     if not all((model, *adapters)):
         raise refused(
             "invalid_request",
-            f"model is {name[:80]!r}, expected NAME, or NAME+ADAPTER for an adapter",
+            f"model is {quoted(name)}, expected NAME, or NAME+ADAPTER for an adapter",
             "model",
         )
     return model, adapters

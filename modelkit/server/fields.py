@@ -13,11 +13,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
-from modelkit.arguments import shown
 from modelkit.durations import EXPECTED, read_keep_alive
 from modelkit.errors import ParameterError, RequestError
 from modelkit.modelfile import PARAMETERS, check_parameter
 from modelkit.server.faults import Refused, refused
+from runtime.quoting import quoted
 
 T = TypeVar("T")
 LEAST_TOP_P = 1e-6
@@ -277,7 +277,7 @@ def _in_json(value: object) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
         return "an object"
-    return "an empty list" if value == [] else shown(value)
+    return "an empty list" if value == [] else quoted(value)
 
 
 def _range(low: float, high: float) -> str:

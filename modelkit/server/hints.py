@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from modelkit.server.fields import Fields, wrong
+from runtime.quoting import shown
 
 Kind: TypeAlias = Callable[[Fields, str], object]
 """Raises Refused where a field is not of this kind."""
@@ -46,7 +47,7 @@ def labels(body: Fields, field: str) -> None:
     thing(body, field)
     for name, value in body.raw(field).items():
         if not isinstance(value, str):
-            raise wrong(f"{body.name(field)}.{name[:80]}", value, "a text")
+            raise wrong(f"{body.name(field)}.{shown(name)}", value, "a text")
 
 
 def check_hints(body: Fields, hints: Mapping[str, Kind]) -> tuple[str, ...]:

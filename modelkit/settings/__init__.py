@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from modelkit.arguments import absolute, path, shown
+from modelkit.arguments import absolute, path
 from modelkit.durations import read_keep_alive
 from modelkit.errors import ModelkitError, ParameterError
 from modelkit.units import read_size
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 Operations = Literal["plain", "cpu", "blas", "gpu"]
@@ -99,7 +100,7 @@ def _word_in(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str |
     text = env.get(name, "").strip().lower()
     if text and text not in words:
         raise ParameterError(
-            f"{name} is {shown(env[name])}, expected one of {', '.join(words)}",
+            f"{name} is {quoted(env[name])}, expected one of {', '.join(words)}",
             hint="Leave it unset to compute in the fastest way on this machine.",
         )
     return text or None

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from modelkit.arguments import shown
 from modelkit.durations import read_keep_alive
 from modelkit.errors import ParameterError
 from modelkit.python_faults import os_reason
+from runtime.quoting import quoted
 
 _RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # of mlx.launch, Open MPI, MPICH
 _SIZES = ("MLX_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -63,7 +63,7 @@ def check_launched(env: Mapping[str, str] = os.environ) -> None:
     count = 2**31 if path is None else len(_addresses(path))
     if not (_NUMBER.fullmatch(rank) and int(rank) < count):
         least = "a whole number" if path is None else f"one of the {count} ranks of {path}, from 0 on"
-        raise ParameterError(f"MLX_RANK is {shown(rank)}, expected {least}", hint=_LAUNCHED)
+        raise ParameterError(f"MLX_RANK is {quoted(rank)}, expected {least}", hint=_LAUNCHED)
 
 
 def _addresses(path: str) -> list[list[str]]:

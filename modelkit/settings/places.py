@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from modelkit.arguments import shown
 from modelkit.errors import ParameterError
 from modelkit.python_faults import os_reason
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\})", re.ASCII)
@@ -30,7 +30,7 @@ def trusting() -> Generator[None]:
         if not file:
             raise
         raise ParameterError(
-            f"SSL_CERT_FILE is {shown(file)}, which cannot be used: {os_reason(error)}",
+            f"SSL_CERT_FILE is {quoted(file)}, which cannot be used: {os_reason(error)}",
             hint="It names a file with the certificates to trust, in PEM.",
         ) from error
 

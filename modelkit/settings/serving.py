@@ -4,8 +4,8 @@ import os
 import re
 from collections.abc import Mapping
 
-from modelkit.arguments import shown
 from modelkit.errors import ParameterError
+from runtime.quoting import quoted
 
 SERVER_HOST, SERVER_PORT = "127.0.0.1", 11434
 _SERVER = re.compile(
@@ -24,7 +24,7 @@ def server_address(env: Mapping[str, str] = os.environ) -> tuple[str, int]:
     found = _SERVER.fullmatch(text)
     if found is None or (found[3] and int(found[3]) > 65535):
         raise ParameterError(
-            f"MODELKIT_HOST is {shown(text)}, expected a host and a port",
+            f"MODELKIT_HOST is {quoted(text)}, expected a host and a port",
             hint="Examples: 127.0.0.1:8080, 0.0.0.0, [::1]:11434.",
         )
     return found[1] or found[2], int(found[3]) if found[3] else SERVER_PORT

@@ -22,6 +22,7 @@ from modelkit.source.strict_json import read_json
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
+from runtime.quoting import quoted
 
 
 def recipe(package: Package) -> Metadata:
@@ -71,7 +72,7 @@ def _sources(package: Package, lines: Iterable[origins.Line]) -> Iterator[str]:
         if one and one.upstream:
             yield f"Made from {role}{one.upstream.address}"
         for name, digest in one.sources.items() if one else ():
-            yield f"Made from {role}{name!r} {digest}"
+            yield f"Made from {role}{quoted(name)} {digest}"
 
 
 def parameters(package: Package) -> str:

@@ -5,12 +5,12 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile
 from modelkit.file_names import path_fault
 from modelkit.source.shards import INDEX
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_stand_in, weights_kind
 from modelkit.source.tree import Files, is_own, is_safe_relative, open_regular
+from runtime.quoting import shown
 
 LIMIT_BYTES = 64_000_000
 

@@ -8,11 +8,11 @@ config.json claims.
 from collections.abc import Mapping
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.claims import claimed_method, quantization_blocks
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
+from runtime.quoting import shown
 
 FLOAT_HINT = (
     "Use the repository with the original 16-bit weights; modelkit quantizes them itself (--quantize)."

@@ -21,12 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.claims import claimed_method, quantization_blocks
 from modelkit.source.foreign import FLOAT_HINT
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 Block = tuple[int, int]
@@ -177,7 +177,7 @@ def _sizes(config: Mapping[str, Any], origin: str) -> tuple[Block, ...]:
     for size in sizes:
         if not isinstance(size, list) or len(size) != 2 or any(type(n) is not int or n < 1 for n in size):
             raise UnsupportedSource(
-                f"{origin}: FP8 weights in blocks of {shown(repr(size))}; two sizes were expected",
+                f"{origin}: FP8 weights in blocks of {quoted(size)}; two sizes were expected",
                 hint=FLOAT_HINT,
             )
     method = claimed_method(config)

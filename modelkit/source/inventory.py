@@ -11,7 +11,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.companion_files import divide, kept_of
 from modelkit.source.safetensors import Header, Identity, read_header
@@ -20,6 +19,7 @@ from modelkit.source.sniff import weights_kind
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_own
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 

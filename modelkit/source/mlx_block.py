@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.source.claims import quantization_blocks
 from runtime.blocks.types import BLOCK_TYPES, BlockType
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 
@@ -82,7 +82,7 @@ def read_mlx_block(config: Mapping[str, Any], origin: str) -> MlxQuantization | 
 def _block_type(entry: Mapping[str, Any], where: str) -> BlockType:
     found = BLOCK_TYPES.get(str(entry.get("type")))
     if found is None or not found.packed or set(entry) != {"mode", "type"}:
-        raise UnsupportedSource(f"{where}: {shown(repr(dict(entry)))} names no type of GGUF's blocks")
+        raise UnsupportedSource(f"{where}: {quoted(dict(entry))} names no type of GGUF's blocks")
     return found
 
 
@@ -90,7 +90,7 @@ def _packing(entry: Mapping[str, Any], where: str) -> Packing:
     mode = entry.get("mode", "affine")
     row = _DEFAULTS.get(mode) if isinstance(mode, str) else None
     if row is None:
-        raise UnsupportedSource(f"{where}: the mode {shown(repr(mode))} is none of {', '.join(_DEFAULTS)}")
+        raise UnsupportedSource(f"{where}: the mode {quoted(mode)} is none of {', '.join(_DEFAULTS)}")
     unknown = entry.keys() - set(Packing._fields)
     if mode == "nvfp4" and isinstance(entry.get(FACTOR), bool):
         unknown -= {FACTOR}  # it is there, or not
@@ -99,7 +99,7 @@ def _packing(entry: Mapping[str, Any], where: str) -> Packing:
     bits, group_size = entry.get("bits", row.bits), entry.get("group_size", row.group_size)
     if not _offered(bits, group_size, row):
         raise UnsupportedSource(
-            f"{where}: MLX has no {mode} of {shown(repr(bits))} bits in groups of {shown(repr(group_size))}"
+            f"{where}: MLX has no {mode} of {quoted(bits)} bits in groups of {quoted(group_size)}"
         )
     return Packing(bits, group_size, mode)
 

@@ -15,13 +15,13 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, SourceError
 from modelkit.json_text import unique_keys
 from modelkit.python_faults import fault, os_reason
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_other_weights, refuse_stand_in
 from modelkit.source.tensor import TensorInfo, encoded, read_entry
 from modelkit.source.tree import open_regular
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 MAX_HEADER_BYTES = 100_000_000
@@ -116,7 +116,9 @@ def _header_bytes(file: BinaryIO, file_bytes: int, label: str) -> bytes:
     if len(text) != length:
         raise MalformedFile(f"{label} became shorter while it was read")
     if not text.startswith(b"{"):
-        raise MalformedFile(f"{label}: the header starts with {describe(text[:1])!r}; `{{` was expected")
+        raise MalformedFile(
+            f"{label}: the header starts with {quoted(describe(text[:1]))}; `{{` was expected"
+        )
     return text
 
 

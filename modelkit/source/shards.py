@@ -8,11 +8,11 @@ piece too many, or could be read in two ways is refused by name; nothing is gues
 import re
 from collections.abc import Iterable, Mapping
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, SourceError
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_safe_relative
+from runtime.quoting import shown
 
 INDEX = "model.safetensors.index.json"
 INDEX_LIMIT_BYTES = 64_000_000  # 200,000 tensors at 300 bytes; the largest published ones are near 15 MB

@@ -7,8 +7,8 @@ a file.
 
 import re
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
+from runtime.quoting import shown
 
 HEAD_BYTES = 512
 

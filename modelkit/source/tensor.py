@@ -8,8 +8,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 MAX_DIMENSIONS = 8

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
-from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.python_faults import unread
 from modelkit.source.hub_cache import newest_snapshot
 from modelkit.source.sniff import HEAD_BYTES, is_cut, refuse_other_weights, weights_kind
+from runtime.quoting import shown
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

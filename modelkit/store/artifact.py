@@ -12,6 +12,7 @@ from modelkit.errors import StoreError
 from modelkit.store.canonical import JsonObject, canonical, parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest, layers_of
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _DESCRIPTOR_KEYS = {
@@ -86,6 +87,6 @@ def parse_config(raw: bytes, manifest: Manifest) -> JsonObject:
 def _check_keys(where: str, given: Mapping[str, Any], known: Mapping[str, type]) -> None:
     for key, value in given.items():
         if key not in known:
-            raise StoreError(f"{where} has no key {key!r} in ModelPack; it has {', '.join(known)}")
+            raise StoreError(f"{where} has no key {quoted(key)} in ModelPack; it has {', '.join(known)}")
         if not isinstance(value, known[key]):
             raise StoreError(f"{where}.{key} must be {known[key].__name__}, not {type(value).__name__}")

@@ -11,6 +11,7 @@ from typing import Self
 
 from modelkit.errors import StoreError
 from modelkit.progress import Advance
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 PREFIX = "sha256:"
@@ -27,7 +28,7 @@ class Digest:
     def __post_init__(self) -> None:
         if not _HEX.fullmatch(self.hex):
             raise StoreError(
-                f"{_shown(self.hex)} is not a digest: 64 lower-case hexadecimal digits are expected"
+                f"{quoted(self.hex)} is not a digest: 64 lower-case hexadecimal digits are expected"
             )
 
     @classmethod
@@ -39,7 +40,7 @@ class Digest:
             or not _HEX.fullmatch(text[len(PREFIX) :])
         ):
             raise StoreError(
-                f"{_shown(text)} is not a digest: `sha256:` and 64 lower-case hexadecimal digits are expected"
+                f"{quoted(text)} is not a digest: `sha256:` and 64 lower-case hexadecimal digits are expected"
             )
         return cls(text[len(PREFIX) :])
 
@@ -73,9 +74,3 @@ class Blob:
             if progress:
                 progress(len(piece))
         return cls(Digest(state.hexdigest()), size_bytes)
-
-
-def _shown(value: object) -> str:
-    """Untrusted text for an error line: quoted, escaped and cut."""
-    text = ascii(value[:80] if isinstance(value, str) else value)
-    return text if len(text) <= 100 else text[:100] + "..."

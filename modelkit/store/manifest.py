@@ -16,6 +16,7 @@ from modelkit.errors import StoreError
 from modelkit.store.canonical import JsonObject, canonical, parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.paths import check_path, check_tree
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
@@ -95,7 +96,7 @@ class Manifest:
         if value.get("schemaVersion") != 2 or value.get("mediaType", MANIFEST_TYPE) != MANIFEST_TYPE:
             raise StoreError("this is not an OCI image manifest of schema version 2")
         if value.get("artifactType", ARTIFACT_TYPE) != ARTIFACT_TYPE:
-            raise StoreError(f"this is not a model package but {ascii(value['artifactType'])[:100]}")
+            raise StoreError(f"this is not a model package but {quoted(value['artifactType'])}")
         config = value.get("config")
         _check_type(config, (CONFIG_TYPE,), "config")
         layers = value.get("layers")
@@ -141,7 +142,7 @@ def parse_descriptor(value: object) -> Blob:
     size = value.get("size")
     if type(size) is not int or not 0 <= size <= BLOB_LIMIT_BYTES:
         raise StoreError(
-            f"the size of a blob is {ascii(size)[:40]}; 0 to {BLOB_LIMIT_BYTES:,} bytes are expected"
+            f"the size of a blob is {quoted(size)}; 0 to {BLOB_LIMIT_BYTES:,} bytes are expected"
         )
     return Blob(Digest.parse(value.get("digest")), size)
 
@@ -159,7 +160,7 @@ def _check_type(value: object, known: tuple[str, ...], part: str) -> str:
     media_type: object = value.get("mediaType") if isinstance(value, dict) else None
     if not isinstance(media_type, str) or media_type not in known:
         raise StoreError(
-            f"a {part} of the kind {ascii(media_type)[:100]} is not one modelkit reads",
+            f"a {part} of the kind {quoted(media_type)} is not one modelkit reads",
             hint=f"It reads {', '.join(known)}: whole files, not archives.",
         )
     return media_type

@@ -22,6 +22,7 @@ from typing import Self
 
 from modelkit.address import OLLAMA_HOSTS, has_scheme, looks_like_path
 from modelkit.errors import InvalidName
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 DEFAULT_TAG = "latest"
@@ -99,11 +100,11 @@ class Name:
         """This name, which may be given to a package. Raises as `new` does."""
         why = ""
         if has_scheme(self.short):
-            why = f"{_shown(self.short.partition(':')[0] + ':')} begins addresses"
+            why = f"{quoted(self.short.partition(':')[0] + ':')} begins addresses"
         elif looks_like_path(self.short):
             why = "it ends as the paths of files do"
         if why:
-            raise InvalidName(f"no package can be called {_shown(self.short)}: {why}", hint=_OTHER)
+            raise InvalidName(f"no package can be called {quoted(self.short)}: {why}", hint=_OTHER)
         return self
 
     @classmethod
@@ -156,7 +157,7 @@ def valid_name_from(text: str) -> Name:
     single = re.sub(r"[._-]*-[._-]*|([._])[._]+", lambda run: run[1] or "-", dashed)
     model = single.strip("._-")[:80].rstrip("._-")
     if not model or model in _RESERVED:
-        why = f"no package can be called like the folder {_shown(text or '/')}"
+        why = f"no package can be called like the folder {quoted(text or '/')}"
         raise InvalidName(why, hint="Give the package a name.")
     return Name("", "", model).allowed()
 
@@ -168,26 +169,21 @@ def _check(text: str, part: str, value: str, allowed: re.Pattern[str], *, needed
     elif not allowed.fullmatch(value):
         raise _refused(text, _why_not(part, value))
     elif value.endswith(".") or ".." in value or value in _RESERVED:
-        raise _refused(text, f"its {part} {_shown(value)} could be mistaken for a path")
+        raise _refused(text, f"its {part} {quoted(value)} could be mistaken for a path")
 
 
 def _why_not(part: str, value: str) -> str:
     """What is wrong with a part: its first character that no name has, its beginning, or its length."""
     bad = next((char for char in value if not _ANYWHERE.fullmatch(char)), None)
     if bad is None and value[0] in "-.":
-        return f"its {part} begins with {value[0]!r}"
+        return f"its {part} begins with {quoted(value[0])}"
     if bad is None:
         return f"its {part} is too long" if len(value) > 80 else f"its {part} is not one that a name can have"
     if bad.isspace():
         return "it has a blank in it"
     # Letters of other scripts look like ours; their number tells them apart.
     number = "" if bad.isascii() else f" (U+{ord(bad):04X})"
-    return f"it has the character {_shown(bad)}{number} in it"
-
-
-def _shown(text: str) -> str:
-    """In quotes, with the letters that a screen can show as they are."""
-    return repr(text.encode("utf-8", "replace").decode())
+    return f"it has the character {quoted(bad)}{number} in it"
 
 
 def _refused(text: str, why: str) -> InvalidName:
@@ -195,4 +191,4 @@ def _refused(text: str, why: str) -> InvalidName:
         why, hint = "it is a path", OF_PATHS
     else:
         hint = _OF_ADAPTERS if "+" in text else _EXPECTED
-    return InvalidName(f"{_shown(text)} is not a model name: {why}", hint=hint)
+    return InvalidName(f"{quoted(text)} is not a model name: {why}", hint=hint)

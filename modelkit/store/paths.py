@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from modelkit.errors import StoreError
 from modelkit.file_names import path_fault
+from runtime.quoting import quoted
 
 
 def check_path(path: object) -> str:
@@ -17,10 +18,10 @@ def check_path(path: object) -> str:
     if path is None:
         raise StoreError("a layer of the package has no file path")
     if not isinstance(path, str):
-        raise StoreError(f"the file path {ascii(path)[:200]} is not text, as a package's has to be")
+        raise StoreError(f"the file path {quoted(path)} is not text, as a package's has to be")
     why = path_fault(path)
     if why:
-        raise StoreError(f"the file path {path[:200]!a} is not one that a package can have: {why}")
+        raise StoreError(f"the file path {quoted(path)} is not one that a package can have: {why}")
     return path
 
 
@@ -30,10 +31,12 @@ def check_tree(paths: Iterable[str]) -> None:
     for path in paths:
         folded = path.casefold()
         if folded in files:
-            raise StoreError(f"two files of one package have the same path: {files[folded]!r} and {path!r}")
+            raise StoreError(
+                f"two files of one package have the same path: {quoted(files[folded])} and {quoted(path)}"
+            )
         files[folded] = path
     for folded, path in files.items():
         parts = folded.split("/")
         for depth in range(1, len(parts)):
             if "/".join(parts[:depth]) in files:
-                raise StoreError(f"{path!r} lies inside a path that is itself a file of the package")
+                raise StoreError(f"{quoted(path)} lies inside a path that is itself a file of the package")

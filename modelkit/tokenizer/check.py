@@ -23,6 +23,7 @@ from modelkit.tokenizer.components import (
     SEQUENCES,
 )
 from modelkit.tokenizer.vocabulary import check_vocabulary
+from runtime.quoting import quoted
 
 LIMIT_BYTES = 64 * 1024 * 1024
 GROWTH = 64
@@ -74,7 +75,7 @@ def _components(key: str, value: object, types: frozenset[str]) -> Iterator[dict
         component, depth = waiting.pop()
         kind = component.get("type") if isinstance(component, dict) else None
         if not isinstance(component, dict) or not isinstance(kind, str) or kind not in types:
-            raise ValueError(f"its {key} has a part of an unknown type, {str(kind)[:40]!r}")
+            raise ValueError(f"its {key} has a part of an unknown type, {quoted(kind)}")
         found += 1
         if found > MOST_COMPONENTS or depth > MOST_DEPTH:
             raise ValueError(f"its {key} has more than {MOST_COMPONENTS} parts or {MOST_DEPTH} levels")

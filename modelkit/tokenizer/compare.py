@@ -1,6 +1,7 @@
 """Whether two tokenizers are the same. A draft model must mean by every id what its target means."""
 
 from modelkit.tokenizer.tokenizer import Tokenizer
+from runtime.quoting import quoted
 
 
 def same_tokens(one: Tokenizer, other: Tokenizer) -> str | None:
@@ -14,4 +15,4 @@ def same_tokens(one: Tokenizer, other: Tokenizer) -> str | None:
         return f"one vocabulary ends at id {one.vocab_size - 1}, the other at id {other.vocab_size - 1}"
     ours, theirs = ({at: piece for piece, at in each.pieces.items()} for each in (one, other))
     first = next(at for at in range(one.vocab_size) if ours.get(at) != theirs.get(at))
-    return f"id {first} is {ours.get(first)!r} in one and {theirs.get(first)!r} in the other"
+    return f"id {first} is {quoted(ours.get(first))} in one and {quoted(theirs.get(first))} in the other"

@@ -23,6 +23,7 @@ from modelkit.tokenizer.read import parse_object, read_object, read_text
 from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
 from modelkit.tokenizer.tokenizer import Tokenizer
 from modelkit.tokenizer.vocabulary import merge_fault
+from runtime.quoting import quoted
 
 if TYPE_CHECKING:
     import tokenizers
@@ -104,7 +105,7 @@ def _expect_id(native: "tokenizers.Tokenizer", content: str, wanted: int) -> Non
     given = native.token_to_id(content)
     if given != wanted:
         raise TokenizerError(
-            f"the added token {content[:40]!r} should have id {wanted}, and the library gives it {given}",
+            f"the added token {quoted(content)} should have id {wanted}, and the library gives it {given}",
             hint="The ids of added tokens must follow the vocabulary without a gap.",
         )
 

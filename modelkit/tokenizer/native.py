@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from modelkit.errors import TokenizerError
+from runtime.quoting import sentence
 
 _T = TypeVar("_T")
 
@@ -25,4 +26,4 @@ def guarded(doing: str, call: Callable[[], _T]) -> _T:
 
 
 def _failure(doing: str, error: BaseException) -> TokenizerError:
-    return TokenizerError(f"the tokenizer failed while {doing}: {str(error)[:300]}")
+    return TokenizerError(f"the tokenizer failed while {doing}: {sentence(str(error))}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from modelkit.errors import TokenizerError
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 MOST_TOKENS = 65_536
@@ -68,7 +69,7 @@ def declared_tokens(config: Mapping[str, Any], added: Mapping[str, Any]) -> list
     tokens: list[DeclaredToken] = []
     for one, entry in table.items():
         if not isinstance(entry, dict) or not one.isascii() or not one.isdigit() or len(one) > 10:
-            raise TokenizerError(f"tokenizer_config.json: added_tokens_decoder has a bad entry {one[:40]!r}")
+            raise TokenizerError(f"tokenizer_config.json: added_tokens_decoder has a bad entry {quoted(one)}")
         flags = {name: entry[name] is True for name in _FLAGS if name in entry}
         tokens.append(_declared(int(one), entry.get("content"), flags))
     return sorted(tokens, key=lambda token: token.id)
@@ -76,9 +77,7 @@ def declared_tokens(config: Mapping[str, Any], added: Mapping[str, Any]) -> list
 
 def _declared(one: object, content: object, flags: Mapping[str, bool]) -> DeclaredToken:
     if type(one) is not int or not isinstance(content, str) or not 0 < len(content) <= TOKEN_CHARS:
-        raise TokenizerError(
-            f"the added token {str(content)[:40]!r} has no text or no whole number as its id"
-        )
+        raise TokenizerError(f"the added token {quoted(content)} has no text or no whole number as its id")
     return DeclaredToken(one, content, flags)
 
 
@@ -88,7 +87,7 @@ def _text(value: object, what: str) -> str | None:
     if content is None:
         return None
     if not isinstance(content, str) or len(content) > TOKEN_CHARS:
-        raise TokenizerError(f"{what} must be a short text; it is {repr(content)[:40]}")
+        raise TokenizerError(f"{what} must be a short text; it is {quoted(content)}")
     return content or None
 
 

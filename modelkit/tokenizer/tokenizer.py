@@ -10,6 +10,7 @@ from modelkit.tokenizer.fingerprint import fingerprint_of
 from modelkit.tokenizer.native import guarded
 from modelkit.tokenizer.special import Specials
 from runtime.config.text import levels
+from runtime.quoting import quoted, shown
 
 if TYPE_CHECKING:
     import tokenizers
@@ -197,7 +198,7 @@ def _end_ids(source: Mapping[str, Any], file: str, limit: int) -> Sequence[int]:
     if len(ids) > MOST_EOS:
         raise TokenizerError(f"{file}: eos_token_id has {len(ids):,} ids; at most {MOST_EOS:,} were expected")
     if not all(type(one) is int and 0 <= one < limit for one in ids):
-        raise TokenizerError(f"{file}: eos_token_id is {repr(value)[:60]}; ids below {limit} were expected")
+        raise TokenizerError(f"{file}: eos_token_id is {quoted(value)}; ids below {limit} were expected")
     return ids
 
 
@@ -205,7 +206,7 @@ def _checked_id(one: object) -> int:
     if type(one) is not int or not 0 <= one < 2**32:
         # Python writes no number of more than 4,300 digits.
         said = "a number of 20 or more digits" if type(one) is int and abs(one) > 2**64 else str(one)
-        raise RequestError(f"{said:.40} is not a token id; ids are whole numbers from 0")
+        raise RequestError(f"{shown(said)} is not a token id; ids are whole numbers from 0")
     return one
 
 
@@ -219,5 +220,5 @@ def _check_surrogates(text: str) -> None:
             fault, hint = f"is not UTF-8: byte {half - 0xDC00:02x}", "Convert it first."
         else:
             fault, hint = f"has half of a surrogate pair, which is not a character: U+{half:04X}", None
-        where = f"behind {before!r}" if before else "at its beginning"
+        where = f"behind {quoted(before)}" if before else "at its beginning"
         raise RequestError(f"the text {fault} {where}", hint=hint) from error

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from runtime.quoting import quoted
+
 PIECE_BYTES = 4096
 MOST_PIECES = 2_000_000
 MOST_MERGES = 4_000_000
@@ -32,7 +34,7 @@ def check_vocabulary(model: object, added: object) -> tuple[dict[str, Any], dict
         ids = _pieces(checked.get("vocab"))
         _check_number(checked, "max_input_chars_per_word")
     else:
-        raise ValueError(f"its model is of an unknown type, {str(kind)[:40]!r}")
+        raise ValueError(f"its model is of an unknown type, {quoted(kind)}")
     if kind != "Unigram" and checked.get("unk_token") is not None:
         _check_unknown_token(checked["unk_token"], ids, added)
     _add_tokens(added, ids)
@@ -55,7 +57,7 @@ def _pieces(vocab: object) -> dict[str, int]:
         return dict(vocab)
     for piece, one in vocab.items():
         if type(one) is not int or len(piece) > PIECE_BYTES:
-            raise ValueError(f"the vocabulary entry {piece[:40]!r} is not a short piece with an integer id")
+            raise ValueError(f"the vocabulary entry {quoted(piece)} is not a short piece with an integer id")
     return dict(vocab)
 
 
@@ -125,7 +127,7 @@ def _check_short(model: dict[str, Any], field: str) -> None:
 def _check_unknown_token(token: str, ids: dict[str, int], added: object) -> None:
     others = added if isinstance(added, list) else []
     if token not in ids and not any(isinstance(one, dict) and one.get("content") == token for one in others):
-        raise ValueError(f"its unk_token {token[:40]!r} is not in the vocabulary")
+        raise ValueError(f"its unk_token {quoted(token)} is not in the vocabulary")
 
 
 def _add_tokens(added: object, ids: dict[str, int]) -> None:
@@ -137,7 +139,7 @@ def _add_tokens(added: object, ids: dict[str, int]) -> None:
         if not isinstance(content, str) or not 0 < len(content) <= PIECE_BYTES or type(one) is not int:
             raise ValueError("an added token has no content or no id")
         if ids.setdefault(content, one) != one:
-            raise ValueError(f"the added token {content[:40]!r} has two ids, {ids[content]} and {one}")
+            raise ValueError(f"the added token {quoted(content)} has two ids, {ids[content]} and {one}")
 
 
 def _check_ids(ids: dict[str, int]) -> None:

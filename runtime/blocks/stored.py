@@ -17,7 +17,8 @@ import mlx.core as mx
 from runtime.blocks.decode import Packed, decoded, packed, packed_type
 from runtime.blocks.forms import EXACT_IN_F32, NEAREST, Form
 from runtime.blocks.types import BlockType
-from runtime.errors import WeightMismatch, shown
+from runtime.errors import WeightMismatch
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 MODE = "gguf"
@@ -85,7 +86,7 @@ def stored_types(config: Mapping[str, Any]) -> dict[str, BlockType]:
         if isinstance(entry, Mapping) and entry.get("mode") == MODE:
             kind = packed_type(str(entry.get("type")))
             if kind is None:
-                raise WeightMismatch([f"{module} is stored as {shown(entry.get('type'))}, an unknown type"])
+                raise WeightMismatch([f"{module} is stored as {quoted(entry.get('type'))}, an unknown type"])
             found[module] = kind
     return found
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from runtime.config.fields import Fields, whole_heads
 from runtime.config.rope_block import only_repeats
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.nn.positions.rope_spec import RopeSpec, read_rope
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 
@@ -166,7 +167,7 @@ def rotated_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     if not isinstance(listed, list) or len(listed) != layers or any(item not in (0, 1) for item in listed):
         raise UnsupportedModel(
             f"config.json: no_rope_layers should list 0 or 1 for each of {layers} layers; "
-            f"it is {shown(listed)}"
+            f"it is {quoted(listed)}"
         )
     return tuple(bool(item) for item in listed)
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from runtime.config.text import levels
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
+from runtime.quoting import quoted
 
 # Published files hold label maps of a thousand names and lists of a few thousand ids; Chameleon repeats its
 # vocabulary of 65,536 words there.
@@ -24,7 +25,7 @@ def check_document(raw: Mapping[str, Any]) -> None:
     for _, level in levels(raw):
         if not isinstance(level.get("model_type", ""), str | None):
             raise UnsupportedModel(
-                f"config.json: model_type is {shown(level['model_type'])}, expected a word"
+                f"config.json: model_type is {quoted(level['model_type'])}, expected a word"
             )
 
 
@@ -34,7 +35,7 @@ def refuse_both_ways(raw: Mapping[str, Any]) -> None:
         causal = level.get("is_causal")
         if causal is not None and causal is not True:
             raise UnsupportedModel(
-                f"config.json: is_causal is {shown(causal)}; only tokens that see what stands before them "
+                f"config.json: is_causal is {quoted(causal)}; only tokens that see what stands before them "
                 "are computed for this family"
             )
 
@@ -53,7 +54,7 @@ def _count(value: Any, seen: int, depth: int) -> int:
         names = cast("Mapping[str, Any]", parts)
         for name in names:
             if len(name) > _LONGEST_NAME:
-                raise UnsupportedModel(f"config.json: a field is named {shown(name)}")
+                raise UnsupportedModel(f"config.json: a field is named {quoted(name)}")
         parts = list(names.values())
     for part in parts:
         if type(part) not in _LEAVES and isinstance(part, Mapping | list | tuple):

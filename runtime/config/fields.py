@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 from runtime.config.rope_block import rope_block
 from runtime.config.spellings import modern_kind, one_spelling, written_as
 from runtime.config.text import ROPE, levels, text_config
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
+from runtime.quoting import quoted
 
 _HUGE = (1 << 31) - 1
 # Products and quotients of a few numbers within these ends stay far inside float32.
@@ -56,7 +57,7 @@ class Fields:
     def refuse(self, name: str, expected: str) -> NoReturn:
         """UnsupportedModel that says what the field is and what was `expected`."""
         raise UnsupportedModel(
-            f"config.json: {self.name(name)} is {shown(self.raw.get(name))}, expected {expected}"
+            f"config.json: {self.name(name)} is {quoted(self.raw.get(name))}, expected {expected}"
         )
 
     def block(self, name: str) -> "Fields":
@@ -117,7 +118,7 @@ class Fields:
         value = self.take(name, default)
         if value not in allowed:
             raise UnsupportedModel(
-                f"config.json: {self.name(name)} is {shown(value)}, and only {', '.join(allowed)} is "
+                f"config.json: {self.name(name)} is {quoted(value)}, and only {', '.join(allowed)} is "
                 "computed here"
             )
         return str(value)
@@ -173,6 +174,6 @@ def whole_heads(parameters: Mapping[str, Any], what: str = "this family") -> Map
     share = parameters.get("partial_rotary_factor", 1.0)
     if share != 1.0:
         raise UnsupportedModel(
-            f"config.json: partial_rotary_factor is {shown(share)}, and {what} rotates whole heads"
+            f"config.json: partial_rotary_factor is {quoted(share)}, and {what} rotates whole heads"
         )
     return parameters

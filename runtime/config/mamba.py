@@ -5,9 +5,10 @@ layers have one.
 from collections.abc import Iterable
 
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.nn.recurrent.mamba1 import Mamba1Spec
 from runtime.nn.recurrent.mamba2 import Mamba2Spec, step_bounds
+from runtime.quoting import quoted
 
 _RECURRENT = ("mamba", "linear_attention")
 _ATTENTION = ("attention", "full_attention")
@@ -39,7 +40,7 @@ def read_mamba2(fields: Fields, hidden: int, eps: float) -> Mamba2Spec:
     size = fields.raw.get("mamba_d_head") or "auto"
     if inner % heads or size not in ("auto", inner // heads):
         raise UnsupportedModel(
-            f"config.json: mamba_n_heads {heads} of mamba_d_head {shown(size)} do not make mamba_expand "
+            f"config.json: mamba_n_heads {heads} of mamba_d_head {quoted(size)} do not make mamba_expand "
             f"times hidden_size, {inner}"
         )
     groups = fields.count("mamba_n_groups", 1, high=4096)

@@ -13,7 +13,8 @@ read by nobody here (`mrope_interleaved`, `finetuned`) passes. Messages give the
 from collections.abc import Mapping
 from typing import Any, NoReturn, cast
 
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
+from runtime.quoting import quoted
 
 _LONG = (1 << 31) - 1
 # Inclusive ends. A wavelength is a power of the base times a factor: within these, nothing leaves float32.
@@ -88,7 +89,7 @@ def _only_block(
         if name in replaced and name not in block and replaced[name] != falls_to:
             raise UnsupportedModel(
                 f"config.json: rope_scaling takes the place of rope_parameters, and only that one gives "
-                f"{name} ({shown(replaced[name])}); write all of it into rope_parameters"
+                f"{name} ({quoted(replaced[name])}); write all of it into rope_parameters"
             )
     return block
 
@@ -96,7 +97,7 @@ def _only_block(
 def _block_of(new: Mapping[str, Any], old: Mapping[str, Any], layer_type: str) -> dict[str, Any]:
     if new and not any(kind in new for kind in LAYER_TYPES):
         raise UnsupportedModel(
-            f"config.json: rope_parameters is {shown(dict(new))}, and layers of this family rotate in two "
+            f"config.json: rope_parameters is {quoted(dict(new))}, and layers of this family rotate in two "
             f"ways: it should hold a block for each of {' and '.join(LAYER_TYPES)}"
         )
     path = f"rope_parameters.{layer_type}"
@@ -182,4 +183,4 @@ def _mapping(raw: Mapping[str, Any], name: str, path: str | None = None) -> Mapp
 
 
 def _refuse(where: str, value: Any, expected: str) -> NoReturn:
-    raise UnsupportedModel(f"config.json: {where} is {shown(value)}, expected {expected}")
+    raise UnsupportedModel(f"config.json: {where} is {quoted(value)}, expected {expected}")

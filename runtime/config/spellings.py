@@ -7,7 +7,8 @@ family reads whichever it likes. A file with both names must not say two things.
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
+from runtime.quoting import quoted
 
 _T5 = {
     "hidden_size": "d_model",
@@ -241,7 +242,7 @@ def one_spelling(raw: Mapping[str, Any]) -> dict[str, Any]:
         here, there = raw.get(other), raw.get(name)
         if here is not None and there is not None and _plain(here) != _plain(there):
             raise UnsupportedModel(
-                f"config.json: {other} is {shown(here)} and {name} is {shown(there)}, "
+                f"config.json: {other} is {quoted(here)} and {name} is {quoted(there)}, "
                 "and both are names of one thing"
             )
         if other in raw and there is None:

@@ -10,11 +10,12 @@ from runtime.config.document import check_document, refuse_both_ways
 from runtime.config.fields import completed
 from runtime.config.spellings import one_spelling
 from runtime.config.text import text_config
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
 from runtime.models.headless import headless
 from runtime.models.names import ARCHITECTURES, HEADLESS, KIN, architecture_name, by_both_names, module_name
 from runtime.models.refused import REFUSED
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import PLAIN, Checkpoint
 
@@ -110,8 +111,8 @@ def _refuse_two_names(raw: Mapping[str, Any]) -> None:
     by_name, by_kind = by_both_names(raw)
     if by_kind is not None and by_name not in (None, by_kind, "dflash") and (by_name, by_kind) != KIN:
         raise UnsupportedModel(
-            f"config.json: architectures says {shown(architecture_name(raw))} and model_type "
-            f"{shown(raw['model_type'])}, which are computed differently; one of them is wrong"
+            f"config.json: architectures says {quoted(architecture_name(raw))} and model_type "
+            f"{quoted(raw['model_type'])}, which are computed differently; one of them is wrong"
         )
 
 
@@ -120,15 +121,15 @@ def _not_run(raw: Mapping[str, Any]) -> UnsupportedModel:
     name, kind = architecture_name(raw), raw.get("model_type")
     reason = REFUSED.get(name) or REFUSED.get(str(kind))
     if reason is not None:
-        return UnsupportedModel(f"the architecture {shown(name)} is known and not run: {reason}")
+        return UnsupportedModel(f"the architecture {quoted(name)} is known and not run: {reason}")
     known = [key for key in ARCHITECTURES if key[0].isupper() or name == kind]
     near = ", ".join(get_close_matches(name[:80], known, 3, 0.4)) or ", ".join(known[:3])
-    what = "" if kind in (None, name) else f", a model of type {shown(kind)},"
+    what = "" if kind in (None, name) else f", a model of type {quoted(kind)},"
     why = f": only other classes of {kind} are" if str(kind) in ARCHITECTURES else ""
     own = any(raw.get(field) for field in ("auto_map", "model_file"))
     code = "; code that comes with a model is never run" if own else ""
     return UnsupportedModel(
-        f"the architecture {shown(name)}{what} is not supported{why}; docs/models.md lists what is, as "
+        f"the architecture {quoted(name)}{what} is not supported{why}; docs/models.md lists what is, as "
         f"{near}{code}"
     )
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from runtime.config.decoder import layer_count
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.nn.feed_forward.mlp import ACTIVATIONS
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _KINDS = (
@@ -141,5 +142,5 @@ def _refuse_decoders(fields: Fields) -> None:
     kind = fields.raw.get("position_embedding_type")
     if kind not in (None, "absolute"):
         raise UnsupportedModel(
-            f"config.json: position_embedding_type is {shown(kind)}, and only absolute positions are computed"
+            f"config.json: position_embedding_type is {quoted(kind)}; only absolute positions are computed"
         )

@@ -12,9 +12,10 @@ from typing import Any
 
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.laguna import gates, layer_rope
 from runtime.models.names import architecture_name
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 LARGEST_BLOCK = 1 << 10
@@ -102,11 +103,11 @@ def _fields(raw: Mapping[str, Any]) -> Fields:
     """The file's fields, those of `dflash_config` in front; UnsupportedModel for what is not known here."""
     own = raw.get("dflash_config") or {}
     if not isinstance(own, Mapping):
-        raise UnsupportedModel(f"config.json: dflash_config should be an object; it is {shown(own)}")
+        raise UnsupportedModel(f"config.json: dflash_config should be an object; it is {quoted(own)}")
     for name, value in own.items():
         if name not in _KNOWN and value not in (None, False, 0):
             raise UnsupportedModel(
-                f"config.json: dflash_config.{name!s:.80} is {shown(value)}, which is not computed here"
+                f"config.json: dflash_config.{shown(name)} is {quoted(value)}, which is not computed here"
             )
     return Fields({**raw, **own, "vocab_size": 1, "tie_word_embeddings": True})
 
@@ -146,6 +147,6 @@ def listed_targets(fields: Fields, default: list[int] | None) -> tuple[int, ...]
     good = isinstance(listed, list) and 0 < len(listed) <= 256
     if not good or any(type(i) is not int or not 0 <= i < 4096 for i in listed):
         raise UnsupportedModel(
-            f"config.json: target_layer_ids should list layers of the target; it is {shown(listed)}"
+            f"config.json: target_layer_ids should list layers of the target; it is {quoted(listed)}"
         )
     return tuple(listed)

@@ -13,13 +13,14 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import layer_count, one_rope, read_shape, read_windows
 from runtime.config.expert_groups import read_groups
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.olmo2 import full_every
 from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.layer import Mixer
 from runtime.nn.positions.rope import Rope
 from runtime.nn.residual.block import PreNorm
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.experts import Weights, to_switch
@@ -104,7 +105,7 @@ def _solar(fields: Fields) -> Config:
     for name in ("first_k_dense_replace", "use_qk_norm"):
         if fields.raw.get(name):
             raise UnsupportedModel(
-                f"config.json: {name} is {shown(fields.raw[name])}, and Solar Open has none"
+                f"config.json: {name} is {quoted(fields.raw[name])}, and Solar Open has none"
             )
     return Config(
         **shape,

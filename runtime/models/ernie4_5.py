@@ -18,7 +18,7 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, Family
 from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.feed_forward.moe import SharedMoE
@@ -27,6 +27,7 @@ from runtime.nn.layer import FeedForward
 from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.nn.residual.block import PreNorm
 from runtime.parts.feed_forward import Routing
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.experts import Weights, to_switch
@@ -97,7 +98,7 @@ def _rope(fields: Fields, shape: dict[str, Any], seeing: bool) -> RopeSpec:
     """Of several axes, which count alike for text, transformers computes the plain rotation alone."""
     kind = fields.rope_parameters(theta=500000.0).get("rope_type", "default")
     if seeing and kind != "default":
-        raise UnsupportedModel(f"config.json: rope_type is {shown(kind)}, and only default is computed here")
+        raise UnsupportedModel(f"config.json: rope_type is {quoted(kind)}, and only default is computed here")
     return one_rope(fields, shape, theta=500000.0, traditional=True)
 
 

@@ -16,7 +16,7 @@ from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layer
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import RATES, Family
 from runtime.nn.activation import gated
 from runtime.nn.attention.self_attention import Projected, SelfAttention
@@ -34,6 +34,7 @@ from runtime.nn.residual.sublayer import added, feed_forward_parts, projections,
 from runtime.parts.attention import AttentionParts
 from runtime.parts.decoder import DecoderParts
 from runtime.parts.feed_forward import FeedForwardParts
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.experts import Weights
@@ -102,7 +103,7 @@ def _mixer(fields: Fields, shape: dict[str, Any]) -> Mamba2Spec:
     head_dim = fields.raw.get("mamba_d_head")
     if inner % heads or head_dim not in (None, "auto", inner // heads):
         raise UnsupportedModel(
-            f"config.json: mamba_n_heads {heads} of mamba_d_head {shown(head_dim)} are not mamba_d_ssm, "
+            f"config.json: mamba_n_heads {heads} of mamba_d_head {quoted(head_dim)} are not mamba_d_ssm, "
             f"{inner}"
         )
     first = fields.flag("mamba_norm_before_gate", True)
@@ -145,7 +146,7 @@ def _numbers(fields: Fields, name: str, count: int) -> tuple[float, ...]:
     if value is None:
         return (1.0,) * count
     if not isinstance(value, list | tuple) or len(value) != count:
-        raise UnsupportedModel(f"config.json: {name} is {shown(value)}, expected {count} numbers")
+        raise UnsupportedModel(f"config.json: {name} is {quoted(value)}, expected {count} numbers")
     return tuple(Fields({name: item}).number(name, low=-1e3, high=1e3) for item in value)
 
 

@@ -18,7 +18,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.config.decoder import layer_count, read_shape, two_ropes
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
 from runtime.models.gemma4 import Attention
 from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layout, unused_projections
@@ -41,6 +41,7 @@ from runtime.nn.residual.sublayer import (
 )
 from runtime.parts.feed_forward import FeedForwardParts
 from runtime.parts.streams import AltUpActive, AltUpCorrect, AltUpJoin, AltUpPredict, LaurelParts, Multiply
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -137,7 +138,7 @@ def _sparsities(fields: Fields, count: int) -> tuple[float, ...]:
     if len(shares) != count or not all(isinstance(s, int | float) and 0 <= s < 1 for s in shares):
         raise UnsupportedModel(
             f"config.json: activation_sparsity_pattern should list {count} shares below 1; it is "
-            f"{shown(listed)}"
+            f"{quoted(listed)}"
         )
     return tuple(float(share) for share in shares)
 

@@ -17,7 +17,7 @@ from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches, by_layout
 from runtime.config.decoder import layer_count
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models import gemma4_config
 from runtime.models.family import Family
 from runtime.models.gemma4 import CHECKPOINT, make_blocks
@@ -27,6 +27,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.operations import ops
 from runtime.nn.positions.rope import Rope
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import always
@@ -74,7 +75,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     for name in ("hidden_size_per_layer_input", "enable_moe_block", "use_double_wide_mlp"):
         if fields.raw.get(name):
             raise UnsupportedModel(
-                f"config.json: {name} is {shown(fields.raw[name])}, and an assistant has none"
+                f"config.json: {name} is {quoted(fields.raw[name])}, and an assistant has none"
             )
     if fields.count("num_kv_shared_layers", count, low=0) not in (0, count):
         raise UnsupportedModel("config.json: num_kv_shared_layers must cover all layers of an assistant")

@@ -6,8 +6,9 @@ from typing import Any
 from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
 from runtime.config.decoder import key_heads, layer_count, read_shape, rope_of_kind
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.nn.positions.rope_spec import RopeSpec
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _KINDS = ("full_attention", "sliding_attention")
@@ -202,7 +203,7 @@ def listed_heads(fields: Fields, shape: dict[str, Any], i: int) -> tuple[int, in
     own = table.get(str(i)) or {}
     if not isinstance(own, Mapping) or set(own) - {"head_dim", "num_key_value_heads"}:
         raise UnsupportedModel(
-            f"config.json: per_layer_config of layer {i} is {shown(own)}; only head_dim and "
+            f"config.json: per_layer_config of layer {i} is {quoted(own)}; only head_dim and "
             "num_key_value_heads can differ between layers"
         )
     layer = Fields({"head_dim": shape["head_dim"], "num_key_value_heads": shape["kv_heads"], **own})

@@ -13,8 +13,9 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.rotary_encoder import QKV, Config, family, plainly, read_sizes
+from runtime.quoting import quoted
 
 _PUBLISHED = "new"
 
@@ -56,7 +57,7 @@ def _turned(raw: Mapping[str, Any]) -> Mapping[str, Any]:
         return raw
     if scaling.get("mixed_b") is not None:
         raise UnsupportedModel(
-            f"config.json: mixed_b is {shown(scaling['mixed_b'])}, and only ntk without it is computed here"
+            f"config.json: mixed_b is {quoted(scaling['mixed_b'])}, and only ntk without it is computed here"
         )
     fields, block = Fields(raw), Fields(scaling, under="rope_scaling")
     heads, factor = fields.count("num_attention_heads", 12), block.number("factor", low=1.0, high=1e6)

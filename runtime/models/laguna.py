@@ -13,13 +13,14 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import layer_count, listed_layers, read_shape
 from runtime.config.fields import Fields
 from runtime.config.rope_block import is_keyed, only_repeats
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, Family
 from runtime.nn.activation import softplus
 from runtime.nn.attention.gated_attention import OpenedAttention
 from runtime.nn.positions.rope import Rope
 from runtime.nn.positions.rope_spec import RopeSpec, read_rope
 from runtime.nn.residual.block import PreNorm
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
@@ -86,7 +87,7 @@ def gates(fields: Fields, shape: dict[str, Any]) -> int:
     gating = fields.raw.get("gating", True)
     if gating not in (True, "per-head", "per-element"):
         raise UnsupportedModel(
-            f"config.json: gating is {shown(gating)}, expected true, per-head or per-element"
+            f"config.json: gating is {quoted(gating)}, expected true, per-head or per-element"
         )
     return shape["heads"] * (shape["head_dim"] if gating == "per-element" else 1)
 
@@ -104,7 +105,7 @@ def _layer_heads(fields: Fields, layers: int, shape: dict[str, Any]) -> tuple[in
     if not good or any(not 0 < n <= 4096 or n % shape["kv_heads"] for n in listed):
         raise UnsupportedModel(
             f"config.json: num_attention_heads_per_layer should list {layers} multiples of "
-            f"{shape['kv_heads']}; it is {shown(listed)}"
+            f"{shape['kv_heads']}; it is {quoted(listed)}"
         )
     return tuple(listed)
 

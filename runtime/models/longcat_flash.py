@@ -18,7 +18,7 @@ from runtime.cache.protocol import AttentionCache, Caches, by_layer
 from runtime.config.decoder import DecoderConfig, read_shape
 from runtime.config.fields import Fields
 from runtime.config.latent import read_latent
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, Family
 from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.feed_forward.experts import Experts
@@ -30,6 +30,7 @@ from runtime.nn.positions.rope import Rope
 from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.nn.residual.sublayer import added
 from runtime.parts.feed_forward import Routing
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint
@@ -122,7 +123,7 @@ def _layers(fields: Fields) -> int:
     layers = fields.count("num_layers", twice // 2 if type(twice) is int else 28, high=2048)
     if twice not in (None, 2 * layers):
         raise UnsupportedModel(
-            f"config.json: num_hidden_layers is {shown(twice)}, expected twice num_layers, {2 * layers}"
+            f"config.json: num_hidden_layers is {quoted(twice)}, expected twice num_layers, {2 * layers}"
         )
     return layers
 

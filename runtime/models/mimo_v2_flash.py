@@ -23,7 +23,7 @@ from runtime.cache.protocol import AttentionCache
 from runtime.config.decoder import key_heads, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.config.rope_block import is_keyed, only_repeats
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, Family
 from runtime.nn.attention.attend import attend, split_heads
 from runtime.nn.attention.attention_sublayer import AttentionSublayer
@@ -35,6 +35,7 @@ from runtime.nn.residual.block import PreNorm
 from runtime.nn.residual.sublayer import attention_parts
 from runtime.parts.attention import AttentionParts
 from runtime.parts.heads import Heads
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -147,7 +148,7 @@ def _switches(fields: Fields, name: str, layers: int) -> tuple[bool, ...] | None
         return None
     if not isinstance(listed, list) or len(listed) != layers or any(n not in (0, 1) for n in listed):
         raise UnsupportedModel(
-            f"config.json: {name} should list {layers} times 0 or 1; it is {shown(listed)}"
+            f"config.json: {name} should list {layers} times 0 or 1; it is {quoted(listed)}"
         )
     return tuple(bool(n) for n in listed)
 

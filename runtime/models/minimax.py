@@ -15,7 +15,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
 from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields, whole_heads
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
 from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.feed_forward.moe import SoftmaxMoE
@@ -23,6 +23,7 @@ from runtime.nn.positions.rope import Rope
 from runtime.nn.positions.rope_spec import RopeSpec, read_rope
 from runtime.nn.recurrent.lightning import LightningAttention, LightningSpec, slopes_of
 from runtime.nn.residual.block import PreNorm
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -110,7 +111,7 @@ def _refuse_unknown(fields: Fields, kinds: tuple[str, ...]) -> None:
     listed = fields.raw.get("attn_type_list")
     if listed is not None and listed != [int(kind == "full_attention") for kind in kinds]:
         raise UnsupportedModel(
-            f"config.json: attn_type_list is {shown(listed)}, which is not what layer_types says"
+            f"config.json: attn_type_list is {quoted(listed)}, which is not what layer_types says"
         )
 
 

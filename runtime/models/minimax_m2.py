@@ -10,10 +10,11 @@ from typing import Any
 from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, Family
 from runtime.nn.attention.self_attention import WideNormAttention
 from runtime.nn.residual.block import PreNorm
+from runtime.quoting import quoted
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import MODULES, Weights, numbered_names, to_switch
 from runtime.tensors.names import without_spares
@@ -50,7 +51,7 @@ def _refuse_unknown(fields: Fields, layers: int) -> None:
     kinds = fields.raw.get("attn_type_list")
     if kinds is not None and kinds != [1] * layers:
         raise UnsupportedModel(
-            f"config.json: attn_type_list is {shown(kinds)}, and only full attention (1) in each of "
+            f"config.json: attn_type_list is {quoted(kinds)}, and only full attention (1) in each of "
             f"{layers} layers is computed"
         )
 

@@ -14,9 +14,10 @@ import mlx.core as mx
 
 from runtime.config.fields import Fields
 from runtime.config.text import TEXT_BLOCKS, levels, text_block
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.architecture import find_family
 from runtime.models.family import Family
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.names import text_tower
@@ -311,7 +312,7 @@ def alone(raw: Raw) -> dict[str, Any]:
     kind = str(block.get("model_type") or row.text)
     if kind not in TEXTS:
         raise UnsupportedModel(
-            f"config.json: {name}.model_type is {shown(kind)}, which is none of the text models that are "
+            f"config.json: {name}.model_type is {quoted(kind)}, which is none of the text models that are "
             f"computed inside {raw['model_type']}; docs/models.md lists them"
         )
     own = {"model_type": SAME.get(kind, kind), _TIED: _tied(row, _around(raw).get(_TIED), block.get(_TIED))}
@@ -377,7 +378,7 @@ def _row(raw: Raw) -> Wrapper:
     row = WRAPPERS.get(str(raw.get("model_type")))
     if row is None:
         raise UnsupportedModel(
-            f"config.json: model_type is {shown(raw.get('model_type'))}, which is not a wrapper's"
+            f"config.json: model_type is {quoted(raw.get('model_type'))}, which is not a wrapper's"
         )
     return row
 

@@ -14,7 +14,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.config.text import text_block
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
 from runtime.nn.activation import sigmoid
 from runtime.nn.attention.gated_attention import OpenedAttention
@@ -22,6 +22,7 @@ from runtime.nn.layer import Layer
 from runtime.nn.norm import PlainRMS, RMSNorm, one_added, rms
 from runtime.nn.positions.rope import Rope
 from runtime.nn.residual.block import Sandwich
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -110,7 +111,7 @@ def read_turns(fields: Fields, layers: int) -> tuple[bool, ...]:
     ):
         raise UnsupportedModel(
             f"config.json: layer_rope_theta should list {layers} times 0 or {theta:g}, the base in "
-            f"rope_parameters or rope_scaling; it is {shown(listed)}"
+            f"rope_parameters or rope_scaling; it is {quoted(listed)}"
         )
     return tuple(base != 0 for base in listed)
 

@@ -15,12 +15,13 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import layer_count
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models import llama
 from runtime.models.family import Family
 from runtime.models.ouro import Trunk
 from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.residual.block import PreNorm
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import attention_layout, gated_mlp, layer_ropes, rms_norms
@@ -63,7 +64,7 @@ def refuse_more(fields: Mapping[str, Any]) -> None:
     """What else its class knows beside passes."""
     for name, good in _PLAIN.items():
         if fields.get(name) not in good:
-            told = shown(fields[name])
+            told = quoted(fields[name])
             raise UnsupportedModel(f"config.json: {name} is {told}, which is not computed here")
 
 

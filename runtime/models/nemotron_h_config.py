@@ -7,9 +7,10 @@ from typing import Any
 from runtime.config.decoder import key_heads
 from runtime.config.expert_groups import read_groups
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.nn.recurrent.mamba2 import Mamba2Spec, step_bounds
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.trunks.mixture import MixtureSpec
 
@@ -91,7 +92,7 @@ def _kinds(fields: Fields) -> tuple[str, ...]:
     kinds = tuple(_KINDS.get(word, "") if isinstance(word, str) else "" for word in listed)
     if "" in kinds:
         raise UnsupportedModel(
-            f"config.json: the layer kinds are {shown(listed)}, known: {', '.join(_KINDS)}"
+            f"config.json: the layer kinds are {quoted(listed)}, known: {', '.join(_KINDS)}"
         )
     return kinds
 

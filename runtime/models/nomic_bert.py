@@ -12,8 +12,9 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.rotary_encoder import QKV, Config, family, plainly, read_sizes
+from runtime.quoting import quoted
 
 # Fields of Nomic's own form, and what transformers calls them.
 _PUBLISHED = {
@@ -74,12 +75,12 @@ def respelled(raw: Mapping[str, Any], only: Mapping[str, Any]) -> dict[str, Any]
     for name, value in only.items():
         if raw.get(name) is not None and raw[name] != value:
             raise UnsupportedModel(
-                f"config.json: {name} is {shown(raw[name])}, and only {shown(value)} is computed here"
+                f"config.json: {name} is {quoted(raw[name])}, and only {quoted(value)} is computed here"
             )
     for other, name in _PUBLISHED.items():
         if raw.get(other) is not None and raw.get(name) not in (None, raw[other]):
             raise UnsupportedModel(
-                f"config.json: {other} is {shown(raw[other])} and {name} is {shown(raw[name])}, "
+                f"config.json: {other} is {quoted(raw[other])} and {name} is {quoted(raw[name])}, "
                 "and both are names of one thing"
             )
     found = {name: raw[other] for other, name in _PUBLISHED.items() if raw.get(other) is not None}

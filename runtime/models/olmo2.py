@@ -19,12 +19,13 @@ from runtime.config.decoder import (
 )
 from runtime.config.fields import Fields
 from runtime.config.rope_block import is_keyed
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
 from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention, WideNormAttention
 from runtime.nn.positions.rope import Rope
 from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.nn.residual.block import PostNorm
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
@@ -70,7 +71,7 @@ def full_every(fields: Fields) -> int:
         return fields.count("sliding_window_pattern", 4)
     if pattern != "L" * (len(pattern) - 1) + "G":
         raise UnsupportedModel(
-            f"config.json: sliding_window_pattern is {shown(pattern)}, expected letters L and a final G"
+            f"config.json: sliding_window_pattern is {quoted(pattern)}, expected letters L and a final G"
         )
     return len(pattern)
 

@@ -14,12 +14,13 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
 from runtime.nn.attention.fused_attention import FusedAttention
 from runtime.nn.feed_forward.mlp import FusedGatedMLP
 from runtime.nn.positions.rope_spec import RopeSpec, read_rope
 from runtime.nn.residual.block import PreNorm
+from runtime.quoting import quoted
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.names import without_spares
 from runtime.tensors.towers import Towers
@@ -56,7 +57,7 @@ def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
     parameters = fields.rope_parameters()
     kind = parameters.get("rope_type", "default")
     if kind not in ("default", "longrope", "su", "yarn"):
-        raise UnsupportedModel(f"config.json: rope type {shown(kind)} is not one that Phi-3 has")
+        raise UnsupportedModel(f"config.json: rope type {quoted(kind)} is not one that Phi-3 has")
     if kind == "yarn":  # what the first files called it
         parameters["rope_type"] = "longrope"
     if parameters["rope_type"] != "default":  # beside the block it counts for more, also by its default

@@ -10,13 +10,14 @@ from typing import Any
 from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields, whole_heads
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
 from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.feed_forward.moe import SoftmaxMoE
 from runtime.nn.positions.rope_spec import RopeSpec, read_rope
 from runtime.nn.residual.block import PreNorm
 from runtime.parts.feed_forward import Routing
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import MODULES, Weights, numbered_names, to_switch
@@ -61,8 +62,8 @@ def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
         short, long = block.get("short_mscale"), block.get("long_mscale")
         if not isinstance(short, int | float) or short != long:
             raise UnsupportedModel(
-                f"config.json: short_mscale {shown(short)} and long_mscale {shown(long)} should be the same "
-                "number"
+                f"config.json: short_mscale {quoted(short)} and long_mscale {quoted(long)} should be the "
+                "same number"
             )
         original = block.get("original_max_position_embeddings") or fields.raw.get(
             "original_max_position_embeddings"

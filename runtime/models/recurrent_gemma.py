@@ -13,7 +13,7 @@ from runtime.cache.layout import LayerSpec, Rotating
 from runtime.cache.protocol import StepCache
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
 from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.feed_forward.mlp import GatedMLP
@@ -25,6 +25,7 @@ from runtime.nn.recurrent.rg_lru import RecurrentBlock, rg_lru_memory
 from runtime.nn.residual.block import Block as Sublayers
 from runtime.nn.residual.block import NormedSublayer
 from runtime.nn.residual.sublayer import added
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.experts import Weights
@@ -82,7 +83,7 @@ def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
         kind not in ("recurrent", "attention") for kind in pattern
     ):
         raise UnsupportedModel(
-            f"config.json: block_types is {shown(pattern)}, expected recurrent or attention"
+            f"config.json: block_types is {quoted(pattern)}, expected recurrent or attention"
         )
     return tuple(pattern[i % len(pattern)] == "recurrent" for i in range(layers))
 

@@ -12,7 +12,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.config.rope_block import is_keyed, only_repeats
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, Family
 from runtime.nn.activation import sigmoid
 from runtime.nn.attention.gated_attention import OpenedAttention
@@ -25,6 +25,7 @@ from runtime.nn.norm import one_added
 from runtime.nn.positions.rope import Rope
 from runtime.nn.positions.rope_spec import RopeSpec, read_rope
 from runtime.nn.residual.block import PreNorm
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
@@ -188,7 +189,7 @@ def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
         chosen = {int(one) for one in (said.split(",") if isinstance(said, str) else said)}
     except (TypeError, ValueError) as fault:
         raise UnsupportedModel(
-            f"config.json: moe_layers_enum is {shown(said)}, expected numbers of layers"
+            f"config.json: moe_layers_enum is {quoted(said)}, expected numbers of layers"
         ) from fault
     return tuple(i in chosen for i in range(layers))
 

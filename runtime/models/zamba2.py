@@ -16,7 +16,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache
 from runtime.config.decoder import read_shape
 from runtime.config.fields import Fields, whole_heads
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.models.family import RATES, Family
 from runtime.nn.attention.attend import attend, split_heads
 from runtime.nn.feed_forward.mlp import ACTIVATIONS
@@ -32,6 +32,7 @@ from runtime.parts.attention import AttentionParts
 from runtime.parts.feed_forward import FeedForwardParts
 from runtime.parts.heads import Heads
 from runtime.parts.streams import AppendInput, UpdateAppended
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -101,7 +102,7 @@ def read_hybrid(fields: Fields) -> tuple[bool, ...]:
     if not isinstance(listed, list | tuple) or not 0 < len(listed) <= 4096:
         raise UnsupportedModel("config.json: Zamba needs layers_block_type, a list of mamba and hybrid")
     if any(kind not in _KINDS for kind in listed):
-        raise UnsupportedModel(f"config.json: layers_block_type is {shown(listed)}, known: mamba, hybrid")
+        raise UnsupportedModel(f"config.json: layers_block_type is {quoted(listed)}, known: mamba, hybrid")
     hybrid = tuple(_KINDS[kind] for kind in listed)
     places = fields.raw.get("hybrid_layer_ids")
     if places is not None and places != [i for i, is_hybrid in enumerate(hybrid) if is_hybrid]:

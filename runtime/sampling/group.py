@@ -9,9 +9,10 @@ from functools import lru_cache
 
 import mlx.core as mx
 
-from runtime.errors import BadTokenIds, shown
+from runtime.errors import BadTokenIds
 from runtime.nn.operations import ops
 from runtime.parts.draws import DrawParams, LogitBiases, PenaltyParams
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.sampling import filters, noise
 from runtime.sampling.distribution import Distribution
@@ -171,7 +172,7 @@ class RowGroup:
             rows = [row for row, its in enumerate(self.biased.ids) for _ in its]
             ids = [token for its in self.biased.ids for token in its]
             if max(ids) >= size:
-                raise BadTokenIds(f"the id {shown(max(ids))} has a bias; the vocabulary has {size}")
+                raise BadTokenIds(f"the id {quoted(max(ids))} has a bias; the vocabulary has {size}")
             values = mx.array([value for its in self.biased.values for value in its], dtype=mx.float32)
             empty = mx.zeros((len(self.biased.ids), 1, size), dtype=mx.float32)
             self._bias = empty.at[mx.array(rows), 0, mx.array(ids)].add(values)

@@ -11,6 +11,7 @@ from typing import Any
 
 from modelkit.chat.go.printing import printed, to_json
 from modelkit.chat.go.values import PROPERTY, Record, modern, turns
+from runtime.quoting import quoted
 
 MOST_RANGE = 100_000
 MOST_WIDTH = 64
@@ -160,7 +161,7 @@ def check_format(form: str) -> str | None:
     for found in _VERB.finditer(form):
         sizes = (found["width"] or "0", found["precision"] or "0")
         if found["verb"] not in "sdvqtf%" or set(found["flags"]) - {"-", "0", "+"}:
-            return f"printf knows {found[0]!r} in Go, and %s, %d, %v, %q, %t, %f here"
+            return f"printf knows {quoted(found[0])} in Go, and %s, %d, %v, %q, %t, %f here"
         if any(len(size) > 3 or int(size) > MOST_WIDTH for size in sizes):
             return f"a width or precision of printf is at most {MOST_WIDTH} here"
     return None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from modelkit.chat.go.tree import Place
 from modelkit.errors import TemplateError
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 BLANKS = " \t\r\n"
@@ -109,7 +110,7 @@ def _action(source: str, start: int, places: Places) -> tuple[Words, int, bool]:
         if found is None or found.lastgroup is None:
             if at >= len(source):
                 raise fault(place, "this action has no end", "An action ends with }}.")
-            raise fault(places.of(at), f"{source[at : at + 10]!r} is not understood here")
+            raise fault(places.of(at), f"{quoted(source[at : at + 10])} is not understood here")
         if found.lastgroup == "blank":
             spaced = True
         else:

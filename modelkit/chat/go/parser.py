@@ -20,6 +20,7 @@ from modelkit.chat.go.tree import (
     Text,
     Variable,
 )
+from runtime.quoting import quoted, shown
 
 MOST_NESTING = 40
 _BRANCHES = ("if", "with", "range")
@@ -62,10 +63,10 @@ class _Reader:
     def _node(self, words: Words, word: str, depth: int) -> Node:
         if word in _REFUSED:
             hint = "Write the text where it is used, or the whole template in jinja."
-            raise fault(words.place, f"{word!r} is not supported", hint)
+            raise fault(words.place, f"{quoted(word)} is not supported", hint)
         if word in ("break", "continue"):
             if not self._loops or len(words.tokens) != 1:
-                raise fault(words.place, f"{word!r} stands alone, inside a range")
+                raise fault(words.place, f"{quoted(word)} stands alone, inside a range")
             return Leave(word)
         if word in _BRANCHES:
             return self._branch(words, words.tokens[1:], word, depth + 1)
@@ -85,7 +86,7 @@ class _Reader:
             if again in ("if", "with") and keyword == again:
                 other = (self._branch(end, end.tokens[2:], again, depth + 1),)
             elif again:
-                raise fault(end.place, f"{again!r} is not understood behind else of {keyword}")
+                raise fault(end.place, f"{quoted(again)} is not understood behind else of {keyword}")
             else:
                 other, end = self._inner(depth, words)
                 if end.tokens[0].text != "end":
@@ -104,7 +105,7 @@ class _Reader:
         names, assigns, rest = _declared(tokens, most=2 if ranges else 1)
         pipe, left = self._commands(words, rest, 0)
         if left:
-            raise fault(left[0].place, f"{left[0].text!r} is one too many")
+            raise fault(left[0].place, f"{quoted(left[0].text)} is one too many")
         for name in names:
             if assigns and not any(name in scope for scope in self._scopes):
                 raise fault(words.place, f"the variable {name} is not declared")
@@ -161,7 +162,7 @@ class _Reader:
                 names, rest = _fields(rest[1:])
                 return Group(pipe, names, first.place), rest
             case _:
-                raise fault(first.place, f"{first.text!r} is not understood here")
+                raise fault(first.place, f"{quoted(first.text)} is not understood here")
 
     def _check(self, operands: list[Operand], *, piped: bool) -> None:
         """A function comes first, and only a function takes arguments."""
@@ -169,7 +170,7 @@ class _Reader:
         for one in operands:
             if isinstance(one, Function) and one.name not in FUNCTIONS:
                 known = ", ".join(sorted(FUNCTIONS))
-                raise fault(one.place, f"there is no function {one.name!r}", f"There are: {known}.")
+                raise fault(one.place, f"there is no function {quoted(one.name)}", f"There are: {known}.")
         if not isinstance(first, Function) and (piped or len(operands) > 1):
             raise fault(first.place, "this is not a function, so it takes no arguments")
 
@@ -204,7 +205,7 @@ def _value(token: Token) -> str | int | float:
     try:
         return int(text, 0) if re.fullmatch(r"[+-]?(0[xX].+|0|[1-9][0-9]*)", text) else float(text)
     except ValueError as error:
-        raise fault(token.place, f"{token.text[:20]!r} is not a number") from error
+        raise fault(token.place, f"{quoted(token.text)} is not a number") from error
 
 
 def _unquoted(token: Token) -> str:
@@ -219,4 +220,4 @@ def _unquoted(token: Token) -> str:
     try:
         return _ESCAPE.sub(read, token.text[1:-1])
     except (ValueError, OverflowError) as error:
-        raise fault(token.place, f"{token.text[:20]} has an escape that Go does not know") from error
+        raise fault(token.place, f"{shown(token.text)} has an escape that Go does not know") from error

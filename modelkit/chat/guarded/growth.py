@@ -13,6 +13,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperTy
 from typing import Any
 
 from modelkit.chat.guarded.budget import INTEGER_BITS, ITEM_BYTES, NODE, Budget, Overrun
+from runtime.quoting import quoted
 
 MOST_WIDTH = 10_000
 MOST_ITEMS = 1 << 18
@@ -245,7 +246,7 @@ def predict(
         try:
             inspect.signature(row).bind(budget, *args, **named)
         except TypeError as error:
-            raise TypeError(f"{name!r} is used in a way that is not known here: {error}") from None
+            raise TypeError(f"{quoted(name)} is used in a way that is not known here: {error}") from None
         raise
 
 

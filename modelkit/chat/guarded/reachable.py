@@ -13,6 +13,7 @@ from jinja2.utils import Namespace
 
 from modelkit.chat.guarded import growth
 from modelkit.chat.guarded.budget import Overrun
+from runtime.quoting import quoted
 
 MOST_RANGE = 100_000
 
@@ -69,7 +70,7 @@ class PlainNamespace(Namespace):
 
 def _check_name(name: object) -> None:
     if isinstance(name, str) and name.startswith("_"):
-        raise SecurityError(f"a namespace has no names with an underscore in front: {name[:40]!r}")
+        raise SecurityError(f"a namespace has no names with an underscore in front: {quoted(name)}")
 
 
 def make_dict(*args: Any, **named: Any) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from modelkit.chat.guarded.environment import GuardedEnvironment
 from modelkit.chat.guarded.reachable import Refused
 from modelkit.errors import TemplateError
 from modelkit.python_faults import number_fault
+from runtime.quoting import sentence
 
 SOURCE_BYTES = 1_000_000
-MESSAGE_CHARS = 500
 
 
 class GuardedTemplate:
@@ -51,9 +51,11 @@ class GuardedTemplate:
         error.__traceback__ = None  # its frames hold everything the template made
         where = f"{self._name}, line {line}" if line else self._name
         if isinstance(error, Refused):
-            return TemplateError(f"{where}: the template does not accept this conversation: {_shown(error)}")
+            return TemplateError(
+                f"{where}: the template does not accept this conversation: {sentence(str(error))}"
+            )
         if isinstance(error, Overrun):
-            return TemplateError(f"{where}: the template was stopped: {_shown(error)}")
+            return TemplateError(f"{where}: the template was stopped: {sentence(str(error))}")
         if isinstance(error, RecursionError | MemoryError):
             return TemplateError(
                 f"{where}: the template was stopped: it nests too deeply or needs too much memory"
@@ -61,13 +63,8 @@ class GuardedTemplate:
         if (said := number_fault(error)) is not None:
             return TemplateError(f"{where}: {said}")
         if isinstance(error, jinja2.TemplateSyntaxError):
-            return TemplateError(f"{where}: jinja cannot read it: {_shown(error.message)}")
-        return TemplateError(f"{where}: {type(error).__name__}: {_shown(error)}")
-
-
-def _shown(what: object) -> str:
-    text = " ".join(str(what)[: 4 * MESSAGE_CHARS].split())
-    return text if len(text) <= MESSAGE_CHARS else text[:MESSAGE_CHARS] + "..."
+            return TemplateError(f"{where}: jinja cannot read it: {sentence(error.message or '')}")
+        return TemplateError(f"{where}: {type(error).__name__}: {sentence(str(error))}")
 
 
 def _line_of(error: Exception) -> int | None:

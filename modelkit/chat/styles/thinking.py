@@ -9,13 +9,13 @@ from dataclasses import field
 from functools import lru_cache
 from typing import Any, Literal
 
-from modelkit.arguments import shown
 from modelkit.chat.message import Message
 from modelkit.chat.styles.ends import WORDS, Ends, ends_of, spoken
 from modelkit.chat.styles.style import Style
 from modelkit.chat.template import ChatTemplate
 from modelkit.chat.time_limit import TimeLimit
 from modelkit.errors import RequestError, TemplateError
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 LEVELS = ("minimal", "low", "medium", "high", "xhigh", "max")
@@ -145,7 +145,7 @@ def _read(think: object) -> bool | str | None:
         return word in _ON
     if word in LEVELS:
         return word
-    raise RequestError(f"think is {shown(think)}; expected true, false, auto, or one of {', '.join(LEVELS)}")
+    raise RequestError(f"think is {quoted(think)}; expected true, false, auto, or one of {', '.join(LEVELS)}")
 
 
 def _without(found: Thinking, template: ChatTemplate) -> dict[str, Any]:

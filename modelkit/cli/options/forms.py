@@ -13,8 +13,9 @@ import click
 
 from modelkit.arguments import on_disk
 from modelkit.cli.terminal.typed import TEXT, as_text
-from modelkit.display import UTF_8
+from modelkit.encoding import UTF_8
 from modelkit.python_faults import unread
+from runtime.quoting import quoted, shown
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -80,7 +81,7 @@ def _text(value: str | None, option: str) -> str | None:
         return _read(Path(on_disk(value[1:])), option)
     if _names_a_file(value):
         raise click.BadParameter(
-            f"{value!r:.200} is the name of a file; write {option} @{value:.200}", param_hint=f"'{option}'"
+            f"{quoted(value)} is the name of a file; write {option} @{shown(value)}", param_hint=f"'{option}'"
         )
     return as_text(value)
 

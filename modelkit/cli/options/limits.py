@@ -8,6 +8,7 @@ import click
 from modelkit.cli.terminal.ui import size
 from modelkit.errors import ParameterError
 from modelkit.units import read_size
+from runtime.quoting import quoted
 
 
 class Whole(click.IntRange):
@@ -20,7 +21,7 @@ class Whole(click.IntRange):
             return super().convert(value, param, ctx)
         except click.BadParameter:
             span = f"of at least {self.min:g}" if self.max is None else f"from {self.min:g} to {self.max:g}"
-            self.fail(f"{value!r} is not a whole number {span}.", param, ctx)
+            self.fail(f"{quoted(value)} is not a whole number {span}.", param, ctx)
 
 
 class Size(click.ParamType):

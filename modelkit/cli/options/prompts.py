@@ -6,7 +6,7 @@ from io import UnsupportedOperation
 from typing import TextIO
 
 from modelkit.cli.terminal.screen import note
-from modelkit.display import UTF_8
+from modelkit.encoding import UTF_8
 from modelkit.errors import RequestError
 from modelkit.settings.launchers import launched
 

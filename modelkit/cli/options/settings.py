@@ -7,6 +7,7 @@ from click.shell_completion import CompletionItem
 
 from modelkit.cli.terminal.typed import TEXT
 from modelkit.modelfile import PARAMETERS, Parameters
+from runtime.quoting import quoted
 
 TABLE = [(row.name, row.help) for row in PARAMETERS.values()]
 
@@ -43,6 +44,8 @@ def read_settings(settings: tuple[str, ...]) -> dict[str, Any]:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():
             missing = "name in front of its `=`" if equals else "`=`"
-            raise click.BadParameter(f"{setting!r:.80} has no {missing}; write NAME=VALUE", param_hint="'-p'")
+            raise click.BadParameter(
+                f"{quoted(setting)} has no {missing}; write NAME=VALUE", param_hint="'-p'"
+            )
         parameters = parameters.added(name.strip(), value)
     return dict(parameters)

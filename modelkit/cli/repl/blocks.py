@@ -13,8 +13,8 @@ def unfinished(text: str) -> bool:
 def unquoted(text: str) -> str:
     """The text between three quotes and three quotes, or the text as it is."""
     inner = text.strip()
-    quoted = len(inner) >= 2 * len(QUOTES) and inner.startswith(QUOTES) and inner.endswith(QUOTES)
-    return inner[len(QUOTES) : -len(QUOTES)] if quoted else text
+    in_quotes = len(inner) >= 2 * len(QUOTES) and inner.startswith(QUOTES) and inner.endswith(QUOTES)
+    return inner[len(QUOTES) : -len(QUOTES)] if in_quotes else text
 
 
 def read_block(read: Reader, prompt: str = ">>> ") -> str:

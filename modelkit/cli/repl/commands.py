@@ -11,7 +11,7 @@ from modelkit.address import looks_like_path
 from modelkit.arguments import on_disk
 from modelkit.chat.styles.ends import WORDS
 from modelkit.cli.repl.blocks import QUOTES, unquoted
-from modelkit.cli.repl.files import quoted, read_text, unfound, with_files
+from modelkit.cli.repl.files import fenced, read_text, unfound, with_files
 from modelkit.cli.repl.settings import read_tools, set_something, words_of
 from modelkit.cli.suggest import meant
 from modelkit.cli.terminal.screen import echo, note, show_text, state
@@ -20,6 +20,7 @@ from modelkit.cli.terminal.ui import count, size
 from modelkit.errors import RequestError
 from modelkit.modelfile import Directive, Modelfile
 from modelkit.python_faults import os_reason
+from runtime.quoting import quoted, shown
 
 if TYPE_CHECKING:
     from modelkit.chat.message import Message
@@ -81,7 +82,7 @@ def take(session: "Session", text: str) -> bool:
 def _check_command(word: str) -> None:
     if word not in COMMANDS and word not in LEAVING:
         hint = meant(word, (*COMMANDS, *LEAVING), "/? lists them.")
-        raise RequestError(f"there is no command {word:.40}", hint=hint)
+        raise RequestError(f"there is no command {shown(word)}", hint=hint)
 
 
 def _help(_: "Session", word: str) -> None:
@@ -106,7 +107,7 @@ def _drop(session: "Session", _: str) -> None:
 def _undo(session: "Session", _: str) -> None:
     gone = session.conversation.undo()
     session.keep()
-    state(f"Removed: {gone[0].content[:60]!r}" if gone else "There is nothing to undo.")
+    state(f"Removed: {quoted(gone[0].content)}" if gone else "There is nothing to undo.")
 
 
 def _retry(session: "Session", _: str) -> None:
@@ -153,7 +154,7 @@ def _read(session: "Session", rest: str) -> None:
     if not rest:
         raise RequestError("/read what?", hint="Example: /read notes.txt Summarize this.")
     name, text = _name_and_rest(rest)
-    file = quoted(name, read_text(name))
+    file = fenced(name, read_text(name))
     session.ask(f"{text}\n\n{file}" if text else file)
 
 
@@ -248,7 +249,7 @@ def _show(session: "Session", part: str) -> None:
             _show_package(session, known)
         case _:
             hint = meant(part, PARTS, "/? lists what it can show.")
-            raise RequestError(f"/show cannot show {part[:40]!r}", hint=hint)
+            raise RequestError(f"/show cannot show {quoted(part)}", hint=hint)
 
 
 def _show_package(session: "Session", part: str) -> None:

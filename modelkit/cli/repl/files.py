@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from modelkit.arguments import on_disk
-from modelkit.display import UTF_8
+from modelkit.encoding import UTF_8
 from modelkit.errors import RequestError, SourceError
 from modelkit.python_faults import os_reason
 from modelkit.source.tree import open_regular
@@ -49,7 +49,7 @@ def with_files(text: str) -> tuple[str, list[str]]:
                 f"there is no file {name.rstrip(_ENDS)}", hint="Without the @ it is plain text."
             )
     names = list(dict.fromkeys(names))
-    return "\n\n".join([text, *(quoted(name, read_text(name)) for name in names)]), names
+    return "\n\n".join([text, *(fenced(name, read_text(name)) for name in names)]), names
 
 
 def unfound(text: str) -> list[str]:
@@ -66,7 +66,7 @@ def _file_of(name: str) -> str | None:
     return next(there, None)
 
 
-def quoted(name: str, text: str) -> str:
+def fenced(name: str, text: str) -> str:
     """A file's text in a message: between marks that the text itself does not have."""
     fence = "```"
     while fence in text:

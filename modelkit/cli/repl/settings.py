@@ -18,6 +18,7 @@ from modelkit.errors import RequestError
 from modelkit.modelfile import PARAMETERS, REFUSED, Parameters, check_name
 from modelkit.python_faults import fault
 from modelkit.requests.attached import read_adapters, read_texts, texts_of
+from runtime.quoting import quoted
 
 if TYPE_CHECKING:
     from modelkit.cli.repl.session import Session
@@ -37,14 +38,14 @@ def _bare(value: str) -> str:
     """Without the quotes that a value may stand in, as in a Modelfile: blanks at its ends are kept so."""
     if value.startswith(QUOTES):
         return unquoted(value)
-    quoted = len(value) > 1 and value[0] == value[-1] == '"' and '"' not in value[1:-1]
-    return value[1:-1] if quoted else value
+    in_quotes = len(value) > 1 and value[0] == value[-1] == '"' and '"' not in value[1:-1]
+    return value[1:-1] if in_quotes else value
 
 
 def set_something(session: "Session", rest: str) -> None:
     what, value = words_of(rest)
     if what not in SETTINGS:
-        said = f"/set cannot set {what[:40]!r}" if what else "/set what?"
+        said = f"/set cannot set {quoted(what)}" if what else "/set what?"
         raise RequestError(said, hint=_meant(what, value) if what else _LISTED)
     SETTINGS[what](session, value)
 
@@ -75,7 +76,7 @@ def set_parameter(session: "Session", text: str) -> None:
     if not name:
         raise RequestError("/set parameter what?", hint="Example: /set parameter temperature 0.2")
     if "=" in name:
-        raise RequestError(f"/set cannot set {name[:40]!r}", hint=_meant(name, value))
+        raise RequestError(f"/set cannot set {quoted(name)}", hint=_meant(name, value))
     if value:
         changed = Parameters()
         for one in _values(name, value):

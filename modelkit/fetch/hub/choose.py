@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from modelkit.address import HubAddress
-from modelkit.display import shown
 from modelkit.errors import FetchError, StoreError, UnsupportedSource
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.quants import GgufModel, gguf_models, pick, whole
@@ -20,6 +19,7 @@ from modelkit.source.shards import INDEX, is_model
 from modelkit.source.sniff import weights_kind
 from modelkit.source.tree import is_own
 from modelkit.store.manifest import check_files
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, urlsplit
 
 from modelkit.address import HubAddress
-from modelkit.display import shown
 from modelkit.durations import read_retry_after
 from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import MAX_BYTES, Listing, parse, too_long
@@ -24,6 +23,7 @@ from modelkit.fetch.trust import unvouched
 from modelkit.fetch.upstream import bare_endpoint
 from modelkit.python_faults import of_system
 from modelkit.settings.places import trusting
+from runtime.quoting import shown
 
 if TYPE_CHECKING:
     import httpx2

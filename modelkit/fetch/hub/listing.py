@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import FetchError
 from modelkit.source.tree import is_safe_relative
 from modelkit.store.digest import Digest
 from modelkit.store.manifest import BLOB_LIMIT_BYTES
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 MAX_FILES = 100_000
@@ -85,16 +85,16 @@ def checked(repository: object, commit: object, files: Iterable[Listed]) -> List
     if not isinstance(repository, str) or not re.fullmatch(
         r"[\w.-]{1,96}/[\w.-]{1,96}", repository, re.ASCII
     ):
-        raise _wrong(f"calls the model {_shown(repository)}")
+        raise _wrong(f"calls the model {quoted(repository)}")
     if not is_hex(commit, 40):
-        raise _wrong(f"gives {_shown(commit)} as the commit")
+        raise _wrong(f"gives {quoted(commit)} as the commit")
     found: dict[str, Listed] = {}
     for file in files:
         _check(file)
         if not is_safe_relative(file.name):
             continue
         if file.name in found:
-            raise _wrong(f"lists {_shown(file.name)} twice")
+            raise _wrong(f"lists {quoted(file.name)} twice")
         found[file.name] = file
         if len(found) > MAX_FILES:
             raise _wrong(f"lists more than {MAX_FILES:,} files")
@@ -107,11 +107,11 @@ def is_hex(value: object, digits: int) -> bool:
 
 def _check(file: Listed) -> None:
     if not isinstance(file.name, str) or {"", ".", ".."} & {*file.name.split("/")}:
-        raise _wrong(f"lists {_shown(file.name)}, which is not a name of a file")
+        raise _wrong(f"lists {quoted(file.name)}, which is not a name of a file")
     if type(file.size_bytes) is not int or not 0 <= file.size_bytes <= BLOB_LIMIT_BYTES:
-        raise _wrong(f"gives {_shown(file.size_bytes)} as the size of {file.name}")
+        raise _wrong(f"gives {quoted(file.size_bytes)} as the size of {shown(file.name)}")
     if not is_hex(file.sha256, 64) and (file.sha256 is not None or not is_hex(file.git_sha1, 40)):
-        raise _wrong(f"gives no sound digest of {file.name}")
+        raise _wrong(f"gives no sound digest of {shown(file.name)}")
 
 
 def _wrong(what: str) -> FetchError:
@@ -119,7 +119,3 @@ def _wrong(what: str) -> FetchError:
         f"the server's list of files cannot be used: it {what}",
         hint="Nothing was fetched. Is HF_ENDPOINT the address of a hub?",
     )
-
-
-def _shown(value: object) -> str:
-    return f"`{shown(str(value)[:200])}`"

@@ -15,7 +15,6 @@ from pathlib import Path
 from threading import Lock
 
 from modelkit.address import HubAddress
-from modelkit.display import shown
 from modelkit.errors import FetchError, SourceError, StoreError
 from modelkit.fetch.access import MOMENT_BYTES, Access
 from modelkit.fetch.hollow import write_hollow
@@ -35,6 +34,7 @@ from modelkit.source.tree import open_regular
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import free_bytes
 from modelkit.units import size
+from runtime.quoting import shown
 
 _SPARE = 1.02
 _FRONT_BYTES = 64_000

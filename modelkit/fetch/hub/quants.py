@@ -10,10 +10,10 @@ both are named. A shard that is missing is in the way of its own model only.
 import re
 from collections.abc import Iterable, Mapping
 
-from modelkit.display import shown
 from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import Listed
 from modelkit.source.gguf.folder import is_beside, is_gguf
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 _DEFAULTS = ("Q4_K_M", "Q8_0")

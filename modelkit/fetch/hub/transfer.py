@@ -37,6 +37,7 @@ from modelkit.fetch.hub.listing import Listed
 from modelkit.progress import Advance
 from modelkit.python_faults import os_reason
 from modelkit.store.disk import PageWriter
+from runtime.quoting import quoted
 
 if TYPE_CHECKING:
     import httpx2
@@ -120,7 +121,7 @@ class Transfer:
                 )
             if response.status_code == 206 and said != f"bytes{start}-{stop - 1}/{file.size_bytes}":
                 raise FetchError(
-                    f"the server was asked for bytes {start:,} to {stop:,} and sends {said!a:.60}"
+                    f"the server was asked for bytes {start:,} to {stop:,} and sends {quoted(said)}"
                 )
             skipped = 0 if response.status_code == 206 else start
             for piece in in_pace(response.iter_raw(), file.name):
@@ -341,7 +342,7 @@ def _continues(response: "httpx2.Response", start: int, size_bytes: int) -> bool
         return False
     said = response.headers.get("content-range", "")
     if said.replace(" ", "") != f"bytes{start}-{size_bytes - 1}/{size_bytes}":
-        raise FetchError(f"the server was asked for the bytes from {start:,} on and sends {said!a:.60}")
+        raise FetchError(f"the server was asked for the bytes from {start:,} on and sends {quoted(said)}")
     return True
 
 
@@ -350,7 +351,7 @@ def _check_length(response: "httpx2.Response", file: Listed, expected_bytes: int
     said = response.headers.get("content-length")
     if said is not None and said != str(expected_bytes):
         raise FetchError(
-            f"{file.name}: the server sends {said!a:.24} bytes where it announced {expected_bytes:,}",
+            f"{file.name}: the server sends {quoted(said)} bytes where it announced {expected_bytes:,}",
             hint="Try again. If it stays so, the server has another file than its list says.",
         )
 
@@ -375,7 +376,7 @@ def _onward(url: str, location: str) -> str:
         joined = urljoin(url, location)
         _origin(joined)
     except ValueError as error:
-        raise FetchError(f"the server redirects to what is not an address: {location[:80]!a}") from error
+        raise FetchError(f"the server redirects to what is not an address: {quoted(location)}") from error
     return joined
 
 

@@ -16,6 +16,7 @@ from typing import BinaryIO, cast
 from modelkit.errors import FetchError
 from modelkit.store.manifest import BLOB_LIMIT_BYTES, LAYER_LIMIT
 from modelkit.store.paths import check_path
+from runtime.quoting import quoted, sentence
 from runtime.records import dataclass
 
 BLOCK_BYTES = 512
@@ -57,7 +58,9 @@ def members(archive: BinaryIO, size_bytes: int, packing: str, what: str) -> Iter
         if kind == "5":
             continue
         if kind not in "0\0" or length > BLOB_LIMIT_BYTES:
-            raise FetchError(f"{what} holds {name[:200]!a}, which is not a regular file (kind {kind!a})")
+            raise FetchError(
+                f"{what} holds {quoted(name)}, which is not a regular file (kind {quoted(kind)})"
+            )
         count += 1
         if count > LAYER_LIMIT:
             raise FetchError(f"{what} holds more than {LAYER_LIMIT:,} files")
@@ -182,7 +185,7 @@ def _unpacked(archive: BinaryIO, size_bytes: int, packing: str, what: str) -> It
             piece = source.read(_PIECE_BYTES)
         except Exception as error:
             # Each library has its own errors, and all mean the same.
-            raise FetchError(f"{what} is damaged: {str(error)[:200]}") from error
+            raise FetchError(f"{what} is damaged: {sentence(str(error))}") from error
         if not piece:
             return
         made += len(piece)

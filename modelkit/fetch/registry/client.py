@@ -18,6 +18,7 @@ from modelkit.fetch.registry.credentials import Credentials
 from modelkit.fetch.registry.tokens import MOST_TOKENS, Authorization, Denied, log_in
 from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.fetch.registry.wire import Answer, Body, Interrupted, Limits, Silent, Wire
+from runtime.quoting import sentence
 from runtime.records import dataclass
 
 REDIRECTS = 5
@@ -232,7 +233,7 @@ def _error_text(raw: bytes) -> str:
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         text = raw.decode("utf-8", "replace")
         text = "" if "<" in text[:100] else text  # a page for browsers says nothing here
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
+    return sentence(text)
 
 
 def pull_scope(repository: str) -> str:

@@ -23,6 +23,7 @@ from modelkit.store.manifest import (
     parse_descriptor,
 )
 from modelkit.store.paths import check_path, check_tree
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 Packing = Literal["raw", "tar", "tar+gzip", "tar+zstd"]
@@ -146,7 +147,7 @@ def _check_kind(artifact: object, config: object) -> None:
                     f"this is {name}", hint="Read are ModelPack artifacts, Docker's and Ollama's models."
                 )
     if config != CONFIG_TYPE and not (isinstance(config, str) and config.startswith(_DOCKER_CONFIG)):
-        raise FetchError(f"an artifact of the kind {ascii(config)[:100]} is not read")
+        raise FetchError(f"an artifact of the kind {quoted(config)} is not read")
 
 
 def _layer(value: Any, notes: list[str]) -> RemoteLayer | None:
@@ -170,9 +171,9 @@ def _layer(value: Any, notes: list[str]) -> RemoteLayer | None:
         if kind in _KEPT:
             return RemoteLayer(blob, packing, check_path(named) if packing == "raw" else named or "archive")
     if media_type.startswith(_DOCKER):
-        notes.append(f"a layer of the kind {media_type[:100]} is left out: it has no meaning here")
+        notes.append(f"a layer of the kind {shown(media_type)} is left out: it has no meaning here")
         return None
-    raise FetchError(f"a layer of the kind {ascii(media_type)[:100]} is not read")
+    raise FetchError(f"a layer of the kind {quoted(media_type)} is not read")
 
 
 def _path(annotations: Mapping[str, Any]) -> str | None:

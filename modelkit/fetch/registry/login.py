@@ -8,6 +8,7 @@ from modelkit.fetch.registry.client import Registry
 from modelkit.fetch.registry.credentials import Credentials, find, forget, keep
 from modelkit.fetch.registry.tokens import Denied
 from modelkit.fetch.registry.wire import Limits
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 
@@ -24,9 +25,9 @@ def host_of(text: str) -> str:
             raise
         address = None  # it would quote an address that nobody wrote
     if address is None:
-        raise InvalidName(f"{bare[:80]!a} is not a host: HOST or HOST:PORT is expected")
+        raise InvalidName(f"{quoted(bare)} is not a host: HOST or HOST:PORT is expected")
     if not isinstance(address, RegistryAddress):
-        raise InvalidName(f"{bare[:80]!a} has no registry to log in to")
+        raise InvalidName(f"{quoted(bare)} has no registry to log in to")
     return address.host
 
 

@@ -16,6 +16,7 @@ from modelkit.store.canonical import JsonObject, parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.index import INDEX_TYPE
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, MANIFEST_TYPE, parse_descriptor
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 DOCKER_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
@@ -64,7 +65,7 @@ def get_manifest(
     if ":" in reference and digest != reference:
         raise FetchError(f"{registry.host} was asked for {reference} and sent {digest}")
     if promised is not None and promised.startswith("sha256:") and promised != digest:
-        raise FetchError(f"{registry.host} says that it sends {promised[:80]!a}, but sent {digest}")
+        raise FetchError(f"{registry.host} says that it sends {quoted(promised)}, but sent {digest}")
     if size_bytes is not None and size_bytes != len(raw):
         raise FetchError(f"{digest} should have {size_bytes:,} bytes, but has {len(raw):,}")
     try:
@@ -81,9 +82,7 @@ def _media_type(host: str, value: JsonObject, said: str | None) -> str:
     if own is None and header in TYPES:
         return header
     if not isinstance(own, str) or own not in TYPES:
-        raise FetchError(
-            f"what {host} sent is not a manifest but {ascii(own if own is not None else said)[:100]}"
-        )
+        raise FetchError(f"what {host} sent is not a manifest but {quoted(own if own is not None else said)}")
     if header in TYPES and header != own:
         raise FetchError(f"{host} sends {own} as {header}; one of the two is wrong")
     return own
@@ -119,7 +118,7 @@ def put_manifest(registry: Registry, repository: str, reference: str, raw: bytes
         found = answer.header("docker-content-digest")
     if found is not None and found != str(Digest.of(raw)):
         raise FetchError(
-            f"{registry.host} has changed the manifest: it is {found[:80]!a} there, not {Digest.of(raw)}"
+            f"{registry.host} has changed the manifest: it is {quoted(found)} there, not {Digest.of(raw)}"
         )
 
 

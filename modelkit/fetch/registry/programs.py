@@ -10,6 +10,7 @@ import shutil
 import subprocess
 
 from modelkit.errors import FetchError
+from runtime.quoting import quoted
 
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 _PATIENCE_S = 10.0
@@ -23,7 +24,7 @@ def ask(program: str, server: str) -> tuple[str, str] | None:
     """
     if not _NAME.fullmatch(program):
         raise FetchError(
-            f"{program[:80]!a} is not a name of a credential helper: a-z, 0-9, - and _ are expected"
+            f"{quoted(program)} is not a name of a credential helper: a-z, 0-9, - and _ are expected"
         )
     path = shutil.which(f"docker-credential-{program}")
     if path is None:

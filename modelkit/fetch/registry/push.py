@@ -22,6 +22,7 @@ from modelkit.store.name import Name
 from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.store import Store
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _AT_ONCE = 4
@@ -49,7 +50,7 @@ def read_target(text: str) -> RegistryAddress:
     if isinstance(address, RegistryAddress):
         return address
     raise InvalidName(
-        f"{text!r:.200} is not a place in a registry",
+        f"{quoted(text)} is not a place in a registry",
         hint="Examples: oci://registry.example.org/amy/story:q4, docker.io/amy/story:q4",
     )
 

@@ -16,6 +16,7 @@ from modelkit.fetch.registry.client import LATER, Registry, Request, push_scopes
 from modelkit.fetch.registry.url import Url
 from modelkit.fetch.registry.wire import Answer, Body, Interrupted
 from modelkit.store.digest import Blob
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _LARGEST_CHUNK_BYTES = 1 << 30
@@ -133,7 +134,7 @@ class Sessions:
             self._registry.pause(0)
             return False
         if stored and found is not None and found != str(blob.digest):
-            raise FetchError(f"{self._registry.host} stored {found[:80]!a} where {blob.digest} was sent")
+            raise FetchError(f"{self._registry.host} stored {quoted(found)} where {blob.digest} was sent")
         return stored
 
     def _next(self, url: Url, answer: Answer) -> Url:

@@ -10,6 +10,7 @@ from modelkit.store.manifest import LAYER_LIMIT
 from modelkit.store.paths import check_tree
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
+from runtime.quoting import quoted
 
 
 def unpack(package: RemotePackage, new: Transaction, store: Store) -> Mapping[str, Blob]:
@@ -20,7 +21,7 @@ def unpack(package: RemotePackage, new: Transaction, store: Store) -> Mapping[st
             found = {layer.path: layer.blob} if layer.packing == "raw" else _from_archive(layer, new, store)
             twice = files.keys() & found.keys()
             if twice:
-                raise FetchError(f"the package has two files {min(twice)!a}")
+                raise FetchError(f"the package has two files {quoted(min(twice))}")
             files.update(found)
             if len(files) > LAYER_LIMIT:
                 raise FetchError(f"the package has more than {LAYER_LIMIT:,} files")
@@ -36,7 +37,7 @@ def _from_archive(layer: RemoteLayer, new: Transaction, store: Store) -> dict[st
     with store.blob_path(layer.blob.digest).open("rb") as archive:
         for member in members(archive, layer.blob.size_bytes, layer.packing, what):
             if member.path in files:
-                raise FetchError(f"{what} holds two files {member.path[:200]!a}")
+                raise FetchError(f"{what} holds two files {quoted(member.path)}")
             store.require_space(member.size_bytes)
             with new.write_blob() as writer:
                 for piece in member.pieces:

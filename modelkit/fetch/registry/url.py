@@ -7,6 +7,7 @@ from typing import Self
 from urllib.parse import urljoin, urlsplit
 
 from modelkit.errors import FetchError
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _PLAIN = re.compile(r"[\x21-\x7e]{1,8192}")
@@ -92,5 +93,5 @@ def is_loopback(host: str) -> bool:
 
 def _refused(text: str, why: str) -> FetchError:
     # What stands before an @ may be a password; a query may be signed.
-    shown = re.sub(r"//[^/@]*@", "//...@", text[:200]).partition("?")[0]
-    return FetchError(f"the address {shown!a} is refused: {why}")
+    safe = re.sub(r"//[^/@]*@", "//...@", text[:200]).partition("?")[0]
+    return FetchError(f"the address {quoted(safe)} is refused: {why}")

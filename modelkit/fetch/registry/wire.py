@@ -24,6 +24,7 @@ from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.fetch.trust import unvouched
 from modelkit.python_faults import of_system
 from modelkit.settings.places import trusting
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 AGENT = "modelkit"
@@ -75,7 +76,7 @@ class Answer:
             self._headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
         encoding = self.header("content-encoding")
         if encoding and encoding.lower() != "identity":
-            raise FetchError(f"{url.host} sends its answer as {encoding[:40]!a}, which was not asked for")
+            raise FetchError(f"{url.host} sends its answer as {quoted(encoding)}, which was not asked for")
 
     def header(self, name: str) -> str | None:
         """The first header of that name (in lower case)."""

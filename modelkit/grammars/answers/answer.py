@@ -87,8 +87,8 @@ class Answer:
         rules, allows = self._rules, self._allows
         closes = {mark.strip(): trail(mark) for mark in reversed(think.closes)}
         calls = self._begins if self._style.inside_think == "call" and self._wanted.may_call else []
-        if self._style.inside_think == "text" and (quoted := self._quoted()):
-            allows = (*allows, tokens(quoted))
+        if self._style.inside_think == "text" and (marks := self._mark_tokens()):
+            allows = (*allows, tokens(marks))
         ways = list[str]()
         for mark, blanks in closes.items():
             lacks = (*(one for one in closes if one != mark), *(core for core, _ in calls))
@@ -98,7 +98,7 @@ class Answer:
             ways.append(f"{rules.until(core, Free(lacks, allows))} {rest} {self._after()}")
         return rules.rule(either(ways))
 
-    def _quoted(self) -> list[int]:
+    def _mark_tokens(self) -> list[int]:
         """Tokens of the marks of calls, where they are text."""
         spans = [span for span in (self._style.section, self._style.call) if span]
         pieces = [one for span in spans for mark in span.marks for one in self._rules.pieces(mark)]

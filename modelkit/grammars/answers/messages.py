@@ -19,7 +19,7 @@ from modelkit.chat.styles.style import Header
 from modelkit.grammars.answers.answer import FORM, AnswerParts, allowed
 from modelkit.grammars.calls.calls import Calls
 from modelkit.grammars.calls.tools import Tool
-from modelkit.grammars.rules.rules import Free, Marks, Outcomes, Rules, either, quoted
+from modelkit.grammars.rules.rules import Free, Marks, Outcomes, Rules, either, literal
 
 
 class Messages:
@@ -123,7 +123,7 @@ class Messages:
             return self._end(1)
         if self._header.goes_on:
             another = f"{rules.literal(self._header.ends[0])} {self._another_call()}"
-            return rules.rule(f"{another} | {self._end(1) or quoted('')}")
+            return rules.rule(f"{another} | {self._end(1) or literal('')}")
         if not self._heads:
             return self._end(1)
         if self._more is None:

@@ -8,6 +8,7 @@ from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def shape_of(
         known = tuple(tool for tool in known if tool.name == tool_choice)
         choice = "required"
         if not known:
-            raise RequestError(f"tool_choice is {tool_choice[:80]!r}, and no tool has this name")
+            raise RequestError(f"tool_choice is {quoted(tool_choice)}, and no tool has this name")
     if choice == "required" and not known:
         raise RequestError("tool_choice asks for a call, and there are no tools")
     if choice == "required" and style.form is None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from modelkit.chat.styles.style import MarkedCall, PythonCall, Style
+from runtime.quoting import quoted
 
 _PYTHON = re.compile(r"[\w.\-]{1,256}")
 _LONGEST = 256
@@ -28,7 +29,7 @@ def unwritable_name(style: Style, schema: Any) -> str | None:
         wrong = [name for name in _names(schema, deep) if not _plain(name, ends)]
     else:
         wrong = []
-    return f"calls of this model cannot have an argument with the name {wrong[0][:80]!r}" if wrong else None
+    return f"calls of this model cannot have an argument with the name {quoted(wrong[0])}" if wrong else None
 
 
 def _plain(name: str, lacks: tuple[str, ...] | list[str]) -> bool:

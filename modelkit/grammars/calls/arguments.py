@@ -20,7 +20,7 @@ from modelkit.grammars.calls.members import (
     repeated,
 )
 from modelkit.grammars.rules.raw_text import listed_values, raw_text
-from modelkit.grammars.rules.rules import Rules, either, quoted
+from modelkit.grammars.rules.rules import Rules, either, literal
 from modelkit.grammars.schemas.satisfiability import satisfiable_types
 from modelkit.grammars.schemas.variants import NotExpressible, Schema, Variant, Variants, of_type, types_of
 from runtime.records import dataclass
@@ -112,9 +112,9 @@ class ValueRules:
             case "number" | "integer":
                 return self._rules.json(schema)
             case "boolean":
-                return f"{quoted(self._notation.word['true'])} | {quoted(self._notation.word['false'])}"
+                return f"{literal(self._notation.word['true'])} | {literal(self._notation.word['false'])}"
             case "null":
-                return quoted(self._notation.word["null"])
+                return literal(self._notation.word["null"])
             case "object":
                 return f'"{{" {self._members(schema, at, self._notation.key, self._notation.names)} "}}"'
             case _:
@@ -129,17 +129,17 @@ class ValueRules:
     def _value(self, value: Any) -> str:
         match value:
             case None | bool():
-                return quoted(self._notation.word[json.dumps(value)])
+                return literal(self._notation.word[json.dumps(value)])
             case str():
                 return self._notation.literal(value)
             case list():
-                inner = f" {quoted(self._notation.comma)} ".join(self._value(one) for one in value)
+                inner = f" {literal(self._notation.comma)} ".join(self._value(one) for one in value)
                 return f'"[" {inner} "]"'
             case dict():
                 pairs = [f"{self._notation.key(name, '')} {self._value(one)}" for name, one in value.items()]
-                return f'"{{" {f" {quoted(self._notation.comma)} ".join(pairs)} "}}"'
+                return f'"{{" {f" {literal(self._notation.comma)} ".join(pairs)} "}}"'
             case _:
-                return quoted(json.dumps(value))
+                return literal(json.dumps(value))
 
 
 def python_arguments(rules: Rules, schema: Schema) -> str:
@@ -148,10 +148,10 @@ def python_arguments(rules: Rules, schema: Schema) -> str:
     def key(name: str | None, of: str) -> str:
         if name is None:
             return f'"\\"" {rules.terminal(of)} "\\": "'
-        return quoted(f"{json.dumps(name, ensure_ascii=False)}: ")
+        return literal(f"{json.dumps(name, ensure_ascii=False)}: ")
 
     def argument(name: str | None, of: str) -> str:
-        return quoted(name + "=") if name is not None else f'{rules.terminal(of)} "="'
+        return literal(name + "=") if name is not None else f'{rules.terminal(of)} "="'
 
     notation = Notation(
         text=lambda its, _: rules.json(its),

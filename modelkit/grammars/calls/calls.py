@@ -10,7 +10,7 @@ from modelkit.chat.styles.style import FENCE, LANGUAGES, JsonCall, MarkedCall, P
 from modelkit.grammars.calls.arguments import dict_arguments, python_arguments
 from modelkit.grammars.calls.tagged_arguments import tagged_arguments
 from modelkit.grammars.calls.tools import Tool
-from modelkit.grammars.rules.rules import Rules, either, escaped, quoted
+from modelkit.grammars.rules.rules import Rules, either, escaped, literal
 
 _LANGUAGE = rf"({'|'.join(LANGUAGES)})?\s*"
 _LISTED = r"(\[\s*)?"
@@ -135,7 +135,7 @@ class Calls:
                 between = rf"{blank},{blank}\"({keys})\""
             colon = rules.terminal(rf"/{between}{blank}:{blank}/")
             value = rules.json(tool.parameters, "flexible")
-            ways.append(f"{quoted(tool.name + chr(34))} {colon} {value} {end}")
+            ways.append(f"{literal(tool.name + chr(34))} {colon} {value} {end}")
         closed = rules.terminal(rf"/{blank}(\]|(\]{blank})?{FENCE})/")
         return rules.rule(f"({either(ways)}) ({closed})?")
 
@@ -201,14 +201,14 @@ class Calls:
         rules, ids = self._rules, _IDS[self._style.ids]
         match self._form:
             case JsonCall(name_is_key=True):
-                return quoted(f"{{{json.dumps(tool.name)}: ")
+                return literal(f"{{{json.dumps(tool.name)}: ")
             case JsonCall() as form:
                 said = f'"{form.name}": {json.dumps(tool.name)}, "{form.arguments}": '
 
                 if form.id is None:
-                    return quoted("{" + said)
-                known = f'({quoted(json.dumps(form.id) + ": " + chr(34))} {ids} "\\", ")?'
-                return f'"{{" {known} {quoted(said)}'
+                    return literal("{" + said)
+                known = f'({literal(json.dumps(form.id) + ": " + chr(34))} {ids} "\\", ")?'
+                return f'"{{" {known} {literal(said)}'
             case MarkedCall(named=False):
                 return '""'
             case MarkedCall(id_before=str() as mark) as form if mark:
@@ -221,13 +221,13 @@ class Calls:
                     known = f"({known})?"
                 return f"{said} {known} {rules.literal(form.suffix)}"
             case PythonCall():
-                return quoted(f"{tool.name}(")
+                return literal(f"{tool.name}(")
 
     def _tail(self) -> str:
         match self._form:
             case JsonCall(id=str() as key):
                 ids = _IDS[self._style.ids]
-                return f'({quoted(", " + json.dumps(key) + ": " + chr(34))} {ids} "\\"")? "}}"'
+                return f'({literal(", " + json.dumps(key) + ": " + chr(34))} {ids} "\\"")? "}}"'
             case JsonCall():
                 return '"}"'
             case MarkedCall() as form:

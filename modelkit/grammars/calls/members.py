@@ -6,9 +6,10 @@ from typing import Any
 
 from modelkit.grammars.patterns.full_match import full_expression
 from modelkit.grammars.patterns.syntax import UnsupportedPattern
-from modelkit.grammars.rules.rules import Rules, either, escaped, quoted
+from modelkit.grammars.rules.rules import Rules, either, escaped, literal
 from modelkit.grammars.schemas.satisfiability import satisfiable
 from modelkit.grammars.schemas.variants import Schema, Variants
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 NAME = r"[A-Za-z0-9_.\-]{1,64}"
@@ -66,7 +67,7 @@ def members_of(rules: Rules, variants: Variants, schema: Schema, at: str, names:
     ]
     written = {name for name, _, _ in named}
     for name in (name for name in must if name in known and name not in written):
-        rules.leave(f"required of {at}: no value was found that {name!r} has")
+        rules.leave(f"required of {at}: no value was found that {quoted(name)} has")
     named += [(name, beside, True) for name in must if name not in known]
     taken = "|".join(map(escaped, dict.fromkeys([*known, *must])))
     fits = dict[str, str]()
@@ -74,7 +75,7 @@ def members_of(rules: Rules, variants: Variants, schema: Schema, at: str, names:
         try:
             fits[pattern] = full_expression(pattern)
         except UnsupportedPattern as error:
-            rules.leave(f"patternProperties of {at}: none is written by {pattern[:80]!r}: {error}")
+            rules.leave(f"patternProperties of {at}: none is written by {quoted(pattern)}: {error}")
     free = f"/{names}/" + (f" & ~/{taken}/" if taken else "")
     others = [Others(f"{free} & /{fit}/", patterns[pattern]) for pattern, fit in fits.items()]
     if more is not False and len(fits) == len(patterns):
@@ -121,7 +122,7 @@ def items_of(rules: Rules, variants: Variants, schema: Schema) -> Items:
 def joined(rules: Rules, items: Items, front: Sequence[str], rest: str, comma: str) -> str:
     """Rules of elements one behind the other, with commas between them. front, rest: the rules of those."""
     count = len(front)
-    between = f"{quoted(comma)} " if comma else ""
+    between = f"{literal(comma)} " if comma else ""
     tail = ""
     if items.most is None or items.most > count:
         least = max(items.least - count, 0)
@@ -140,7 +141,7 @@ def repeated(one: str, comma: str, least: int, most: int | None) -> str:
     if not comma:
         return f"({one}){{{least},{'' if most is None else most}}}"
     more = f"{{{max(least - 1, 0)},{'' if most is None else max(most - 1, 0)}}}"
-    filled = one if most == 1 else f"{one} ({quoted(comma)} {one}){more}"
+    filled = one if most == 1 else f"{one} ({literal(comma)} {one}){more}"
     return filled if least else f"({filled})?"
 
 
@@ -148,7 +149,7 @@ def listed(rules: Rules, parts: Sequence[tuple[str, bool]], comma: str) -> str:
     """Parts in this order with commas between them, those that are not required left out at will."""
     if not parts:
         return rules.rule('""')
-    some = _some(rules, parts, quoted(comma))
+    some = _some(rules, parts, literal(comma))
     return some if any(must for _, must in parts) else rules.rule(f'{some} | ""')
 
 

@@ -13,6 +13,7 @@ from modelkit.grammars.rewriting.unenforced import unenforced_notes
 from modelkit.grammars.rules.rules import LONGEST_KEPT, MOST_KEPT
 from modelkit.grammars.schemas.traversal import subschemas
 from modelkit.python_faults import fault
+from runtime.quoting import quoted, sentence
 from runtime.records import dataclass
 
 MOST_TOOLS = 512
@@ -89,14 +90,16 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
     name = fields.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise RequestError(
-            f"tools[{place}] has the name {str(name)[:80]!r}; expected one without blanks and brackets"
+            f"tools[{place}] has the name {quoted(name)}; expected one without blanks and brackets"
         )
     given = fields.get("parameters", fields.get("input_schema"))
     try:
         text = json.dumps(given or {}, allow_nan=False)
         schema, unheld = (_known_schema if len(text) <= LONGEST_KEPT else _read_schema)(text)
     except (TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"the parameters of the tool {name} are not JSON: {fault(error)[:200]}") from error
+        raise RequestError(
+            f"the parameters of the tool {name} are not JSON: {sentence(fault(error))}"
+        ) from error
     if not isinstance(schema, dict):
         raise RequestError(
             f"the parameters of the tool {name} are {type(schema).__name__}; expected a JSON schema"

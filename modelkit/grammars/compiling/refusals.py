@@ -16,6 +16,7 @@ from modelkit.grammars.forms import Form
 from modelkit.grammars.patterns.full_match import full_expression
 from modelkit.grammars.patterns.syntax import UnsupportedPattern
 from modelkit.grammars.schemas.traversal import subschemas
+from runtime.quoting import sentence
 
 _REGEX_ERROR = re.compile(r"regex parse error:\n(?P<place>(?: .*\n)+)error: (?P<why>.*)")
 _MEANT = (
@@ -180,8 +181,7 @@ def _not_understood(pattern: str) -> str | None:
 
 
 def one_line(text: str) -> str:
-    line = " ".join(text.replace("<non-verbose/>", "").split())
-    return line if len(line) <= 300 else line[:297] + "..."
+    return sentence(text.replace("<non-verbose/>", ""))
 
 
 def first_line(text: str) -> str:

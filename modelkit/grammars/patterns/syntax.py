@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 ANYTHING = r"(.|\n)*"
@@ -160,7 +161,7 @@ class _Reader:
                     raise UnsupportedPattern(f"`({begun}` is {what}, which no grammar can hold")
             named = re.match(r"P?<[^\W\d]\w*>", rest)
             if named is None and not rest.startswith(":"):
-                raise UnsupportedPattern(f"`(?{rest[:1]}` is a flag or a group of another language")
+                raise UnsupportedPattern(f"`(?{shown(rest[:1])}` is a flag or a group of another language")
             self._at += len(named[0]) if named else 1
         part = self.choice(depth + 1)
         if not self._takes(")"):
@@ -253,7 +254,7 @@ class _Reader:
         if letter in forms:
             found = re.match(forms[letter], rest)
             if found is None:
-                raise UnsupportedPattern(f"`\\{letter}{rest[:4]}` is not a character")
+                raise UnsupportedPattern(f"`\\{letter}{shown(rest[:4])}` is not a character")
             self._at += found.end()
             said = next(one for one in found.groups() if one)
             code = ord(said) % 32 if letter == "c" else int(said, 16)

@@ -35,6 +35,7 @@ from modelkit.grammars.rewriting.excluded_values import NOTHING, schemas_of_case
 from modelkit.grammars.rewriting.negation import LONGEST, MOST_PLACES, cases_of, none_of
 from modelkit.grammars.schemas.traversal import Schema, as_of_2020, pointer_escaped, subschemas
 from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS, NotExpressible, Variant
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _CONDITIONS = frozenset(
@@ -118,8 +119,8 @@ class _Writing:
                 for key, choice in self._choices(holder.schema, said, names):
                     last = holder, key
                     if self._astray is not None:
-                        led = str(self._astray)[:80]
-                        raise NotExpressible(f"{led!r} leads to nothing in the schema, or to too much")
+                        led = self._astray
+                        raise NotExpressible(f"{quoted(led)} leads to nothing in the schema, or to too much")
                     cases = conjunction(cases, choice(), self._work)
             self._replace(schema, holders, cases)
         except NotExpressible as why:

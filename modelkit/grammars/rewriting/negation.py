@@ -43,6 +43,7 @@ from modelkit.grammars.schemas.numbers import MOST_BETWEEN, between_multiples, i
 from modelkit.grammars.schemas.traversal import LETTER, NARROWED
 from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS, NotExpressible, Schema, Variant, own_variant
 from modelkit.schema import CLOSED, target
+from runtime.quoting import quoted
 
 _OF_OTHERS = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 """What depends on other keywords beside it, however they are written."""
@@ -211,7 +212,7 @@ class _Reading:
         try:
             other = self._work.texts.other_than(pattern, self._beside)
         except UnsupportedPattern as why:
-            raise no_complement(f"the pattern {pattern[:80]!r}") from why
+            raise no_complement(f"the pattern {quoted(pattern)}") from why
         if other is None:
             return []
         return [Case({"type": ["string"], **({"pattern": [other]} if other else {})})]
@@ -306,7 +307,7 @@ class _Reading:
         try:
             return self._work.texts.fits(text, pattern)
         except UnsupportedPattern as why:
-            raise no_complement(f"the pattern {pattern[:80]!r}") from why
+            raise no_complement(f"the pattern {quoted(pattern)}") from why
 
     def _names_fit(self, name: str, schema: Any, depth: int) -> bool:
         text = [Case({"enum": [name]})]

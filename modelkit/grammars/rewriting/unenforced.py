@@ -35,6 +35,7 @@ from modelkit.grammars.schemas.infinite_values import Values
 from modelkit.grammars.schemas.loosening import parts_of
 from modelkit.grammars.thread_switching import short_switch_interval
 from modelkit.schema import target
+from runtime.quoting import quoted
 
 _TWICE = "a name may be written twice, minProperties counts it as often"
 _SEVERAL = "a value may fit several ways of oneOf, which tell objects apart by what others do not have"
@@ -98,12 +99,12 @@ def _left_out(root: dict[str, Any]) -> dict[str, str] | None:
         # A pattern says what is meant (`format_patterns`).
         silent = isinstance(name, str) and name not in FORMATS and "pattern" not in schema
         if silent and _may_be(schema, "string"):
-            places.setdefault(f"any text is taken for {name!r}", at)
+            places.setdefault(f"any text is taken for {quoted(name)}", at)
             del schema["format"]
             changed = True
         for said in (schema.get(key) for key in _CONTENT):
             if isinstance(said, str) and said != name and _may_be(schema, "string"):
-                places.setdefault(f"any text is taken for {said!r}", at)
+                places.setdefault(f"any text is taken for {quoted(said)}", at)
         if isinstance(schema.get(_UNIQUE), bool) and not _held_once(schema, root):
             if schema.pop(_UNIQUE) and _may_be(schema, "array"):
                 places.setdefault("an item may come twice, uniqueItems is not enforced", at)

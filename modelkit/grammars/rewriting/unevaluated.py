@@ -20,6 +20,7 @@ from modelkit.grammars.rewriting.negation import cases_of
 from modelkit.grammars.schemas.traversal import Schema, as_of_2020, subschemas
 from modelkit.grammars.schemas.variants import NotExpressible
 from modelkit.schema import target
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _PROPERTIES, _ITEMS = "unevaluatedProperties", "unevaluatedItems"
@@ -149,7 +150,7 @@ class _Looking:
         if "$ref" in schema:
             found = target(schema["$ref"], self._root)
             if found is None:
-                raise NotExpressible(f"where {str(schema['$ref'])[:80]!r} leads is not known")
+                raise NotExpressible(f"where {quoted(schema['$ref'])} leads is not known")
             every.append(found)
         yield from map(self._choices, every)
 

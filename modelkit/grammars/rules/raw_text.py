@@ -15,6 +15,7 @@ from modelkit.grammars.patterns.full_match import full_expression
 from modelkit.grammars.patterns.syntax import UnsupportedPattern
 from modelkit.grammars.patterns.text_sets import pattern_for
 from modelkit.grammars.rules.rules import Free, Rules, all_of, either, escaped, optional
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 LONGEST = 32_768
@@ -137,5 +138,5 @@ def _possible(rules: Rules, said: TextConstraints, core: str, lead: str, at: str
     what = "pattern and format" if said.fits else "minLength"
     if said.fits and not met(less):
         less, what = TextConstraints(0, said.most), "pattern, format and minLength"
-    rules.leave(f"{what} of {at}: no text without {core!r} was found that meets them")
+    rules.leave(f"{what} of {at}: no text without {quoted(core)} was found that meets them")
     return less if said.fits else TextConstraints(0, said.most)

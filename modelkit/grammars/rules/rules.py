@@ -128,7 +128,7 @@ class Rules:
     def literal(self, text: str) -> str:
         """Exactly this text."""
         pieces = self.pieces(text)
-        return " ".join(_token(one) if isinstance(one, int) else quoted(one) for one in pieces) or '""'
+        return " ".join(_token(one) if isinstance(one, int) else literal(one) for one in pieces) or '""'
 
     def json(self, schema: object, layout: Layout = "spaced") -> str:
         """A value of a JSON schema."""
@@ -231,7 +231,7 @@ class Rules:
         pieces = self.pieces(mark)
         head = pieces[0] if isinstance(pieces[0], str) else ""
         rest = pieces[1:] if head else pieces
-        return head, " ".join(_token(one) if isinstance(one, int) else quoted(one) for one in rest)
+        return head, " ".join(_token(one) if isinstance(one, int) else literal(one) for one in rest)
 
     def _named(self, kind: str, option: str, body: str) -> str:
         key = f"{kind}{option}{body}"
@@ -253,7 +253,7 @@ def _written_schema(text: str) -> tuple[str, dict[str, Any]]:
 _known_schema = lru_cache(MOST_KEPT)(_written_schema)  # some styles write each in two layouts
 
 
-def quoted(text: str) -> str:
+def literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from modelkit.grammars.schemas.value_graph import ANY_NAME, Need, Schema, Value, ValueGraph, leaf
+from runtime.quoting import shown
 
 MOST_PARTS = 200_000  # of all values together: what looking through them takes
 MOST_LOOKS = 500_000  # for what one value has inside, of which each takes a microsecond
@@ -159,5 +160,4 @@ def _path(names: Sequence[str]) -> str:
 
 
 def _step(name: str) -> str:
-    shown = name if len(name) <= 60 else name[:57] + "..."
-    return shown if name.startswith("[") else f".{shown}"
+    return shown(name) if name.startswith("[") else f".{shown(name)}"

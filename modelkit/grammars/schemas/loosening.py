@@ -15,6 +15,7 @@ from typing import Any
 from modelkit.grammars.patterns.full_match import full_expression
 from modelkit.grammars.patterns.syntax import UnsupportedPattern
 from modelkit.grammars.schemas.variants import Variants
+from runtime.quoting import quoted
 
 Schema = dict[str, Any]
 WhyNot = Callable[[Schema], str | None]
@@ -121,7 +122,7 @@ class _Loosening:
             schema["required"] = required
         else:
             unknown = next(one for one in required if one not in known)
-            self.said.append(f"required of {at}: {unknown!r} is none of its properties")
+            self.said.append(f"required of {at}: {quoted(unknown)} is none of its properties")
         return without
 
     def _placed(self, why: str, schema: Schema, at: str) -> str:

@@ -31,6 +31,7 @@ from modelkit.grammars.patterns.elimination import pattern_of
 from modelkit.grammars.patterns.syntax import UnsupportedPattern
 from modelkit.output.reading.validation import fits, same
 from modelkit.schema import target
+from runtime.quoting import quoted
 
 Schema = Mapping[str, Any]
 Variant = dict[str, Any]
@@ -103,7 +104,7 @@ class Variants:
         if "$ref" in schema:
             found = target(schema["$ref"], self._root)
             if found is None:
-                raise NotExpressible(f"where {str(schema['$ref'])[:80]!r} leads is not known")
+                raise NotExpressible(f"where {quoted(schema['$ref'])} leads is not known")
             # A value that is described by itself alone has no way to be.
             there = [] if id(found) in passed else self._variants(found, (*passed, id(found)))
             variants = _both(variants, there)

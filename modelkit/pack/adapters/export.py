@@ -14,6 +14,7 @@ from modelkit.pack.adapters.place import kinds_of
 from modelkit.pack.sources import open_package
 from modelkit.store.package import Package
 from runtime.models import describe
+from runtime.quoting import quoted
 
 
 def adapter_files(package: Package, name: str, form: AdapterForm = "peft") -> dict[str, bytes]:
@@ -22,7 +23,7 @@ def adapter_files(package: Package, name: str, form: AdapterForm = "peft") -> di
     adapter = origin.adapters.get(name)
     if adapter is None:
         have = ", ".join(origin.adapters) or "none"
-        raise ModelkitError(f"{package.name} has no adapter {name!r:.80}; there is {have}")
+        raise ModelkitError(f"{package.name} has no adapter {quoted(name)}; there is {have}")
     described = describe(origin.source.inventory.config)
     exported = ExportedAdapter(adapter, adapter.load(), origin, described, kinds_of(described))
     _check(exported)

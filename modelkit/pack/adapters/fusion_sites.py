@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from modelkit.display import shown
 from modelkit.errors import PlanError
 from modelkit.pack.adapters.place import head_beside, kinds_of
 from modelkit.pack.planning.experts import input_first_owners
@@ -24,6 +23,7 @@ from modelkit.source.inventory import Inventory
 from runtime.models import Described
 from runtime.models.row_trace import Arrival, Form, by_numbers, trace
 from runtime.nn.adapters.low_rank import HEAD
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 

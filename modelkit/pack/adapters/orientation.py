@@ -9,10 +9,10 @@ else the version that wrote the file does, where it can. Nothing is guessed. No 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from modelkit.display import shown
 from modelkit.source.adapters.value import AdapterSource, Factor, Pair, refuse
 from runtime.models import Described
 from runtime.models.row_trace import is_stack, parameters, stack_layouts, trace
+from runtime.quoting import shown
 
 Shapes = Mapping[str, tuple[int, ...]]
 

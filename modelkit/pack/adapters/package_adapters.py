@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelkit.display import shown
 from modelkit.errors import PlanError
 from modelkit.pack.adapters.stored import CONFIG, FOLDER, WEIGHTS, StoredAdapter, config_bytes, weights_bytes
 from modelkit.pack.metadata import AdapterFacts, Metadata
 from modelkit.store.digest import Blob
 from runtime.models import Described, describe
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import mlx.nn as nn
 import numpy as np
 
-from modelkit.display import shown
 from modelkit.errors import SourceError
 from modelkit.pack.adapters.orientation import HINT, Shapes, oriented
 from modelkit.pack.adapters.shared_blocks import for_first_use
@@ -24,6 +23,7 @@ from runtime.nn.adapters.low_rank import HEAD
 from runtime.nn.attention.mla import HeadLinear
 from runtime.nn.feed_forward.experts import SwitchLinear
 from runtime.nn.linear import head_of
+from runtime.quoting import shown
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import TRUNK
 

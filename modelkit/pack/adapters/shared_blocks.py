@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
-from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.source.adapters.value import AdapterSource, Pair
 from modelkit.source.tensor import TensorInfo
 from runtime.models import Described
+from runtime.quoting import shown
 
 _Said = TypeVar("_Said")
 

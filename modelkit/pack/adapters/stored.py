@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.safetensors import Header, read_header
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import FLOATS
 from modelkit.source.tree import Files, subtree
 from modelkit.store.canonical import canonical
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _read(files: Files, name: str, label: str) -> StoredAdapter:
     raw = read_json(files[CONFIG], label=f"{label}/{CONFIG}")
     if raw.get("version") != VERSION:
         raise UnsupportedSource(
-            f"{label}/{CONFIG} is of version {shown(repr(raw.get('version')))}; {VERSION} is read",
+            f"{label}/{CONFIG} is of version {quoted(raw.get('version'))}; {VERSION} is read",
             hint="Create the package again, or update modelkit-mlx.",
         )
     header = read_header(files[WEIGHTS], label=f"{label}/{WEIGHTS}")
@@ -162,7 +162,7 @@ def _check(header: Header, label: str) -> None:
 
 def _number(value: object, label: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise MalformedFile(f"{label}: a scale is {shown(repr(value))}; a number was expected")
+        raise MalformedFile(f"{label}: a scale is {quoted(value)}; a number was expected")
     return float(value)
 
 

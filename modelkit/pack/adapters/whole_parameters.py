@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from modelkit.display import shown
 from modelkit.errors import SourceError
 from modelkit.pack.adapters.words import read_words
 from modelkit.pack.sources import Source
@@ -17,6 +16,7 @@ from modelkit.pack.writing.reader import Reader
 from modelkit.source.adapters.value import AdapterSource
 from modelkit.source.tensor import FLOATS, TensorInfo
 from runtime.nn.adapters.low_rank import HEAD
+from runtime.quoting import shown
 from runtime.tensors.towers import unwrapped
 
 TOKENS_HINT = "Take the base that the adapter was trained on, with the tokens that were added to it."

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.tensor import TensorInfo
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 _WORD = {"F32": np.uint32, "F16": np.uint16, "BF16": np.uint16, "I32": np.uint32}

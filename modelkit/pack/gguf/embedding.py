@@ -9,7 +9,6 @@ and where they are cut, which is told. Who asks for vectors brings them to lengt
 from collections.abc import Mapping
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.pack.dense import DenseFile
 from modelkit.pack.gguf.tensors import Part, Stored
@@ -21,6 +20,7 @@ from modelkit.source.gguf.modules import DENSE, POOLINGS
 from modelkit.source.inventory import WeightFile
 from modelkit.source.tree import MODULE_WEIGHTS
 from runtime.models import describe
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 _POOLS = {"mean": "mean", "cls": "first", "lasttoken": "last"}

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from modelkit.display import shown
 from modelkit.errors import ModelkitError, UnsupportedSource
 from modelkit.pack.gguf.plan import Written
 from modelkit.pack.gguf.rows import values
@@ -23,6 +22,7 @@ from modelkit.source.gguf.architectures import Described, read_architecture
 from modelkit.source.gguf.architectures.apply import apply
 from runtime.errors import UnsupportedModel
 from runtime.models import find_family
+from runtime.quoting import quoted
 
 _CLOSE = 2e-6
 """Numbers of a file are float32."""
@@ -69,8 +69,8 @@ def check_read_back(
     allowed = _TOLD_BY_TENSORS | {*described.otherwise}
     for place, here, there in differences(find_family(config).parse(config), again, allowed):
         raise UnsupportedSource(
-            f"{label}: `{place}` is {shown(repr(here))}, which a GGUF file of a {described.architecture} "
-            f"model does not say: it would be read as {shown(repr(there))}",
+            f"{label}: `{place}` is {quoted(here)}, which a GGUF file of a {described.architecture} "
+            f"model does not say: it would be read as {quoted(there)}",
             hint="`modelkit export NAME DIR` lays it out as a folder.",
         )
 

@@ -11,7 +11,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
-from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.source.gguf.vocabulary.bpe import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.export import kind_of, special_ids, state
@@ -22,6 +21,7 @@ from modelkit.source.gguf.vocabulary.splitting import SPLITTINGS
 from modelkit.temporary import TemporaryFolder
 from modelkit.tokenizer.load import load_tokenizer
 from modelkit.tokenizer.tokenizer import Tokenizer
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _replaced(document: Mapping[str, Any], label: str) -> list[str]:
             found.append(f"a{pattern['String']}b {pattern['String']}")
         elif pattern and pattern.get("Regex") != _BLANKS:
             raise UnsupportedSource(
-                f"{label} replaces what matches {shown(repr(pattern.get('Regex')))} before it cuts text, "
+                f"{label} replaces what matches {quoted(pattern.get('Regex'))} before it cuts text, "
                 "which llama.cpp does not"
             )
     return found
@@ -263,7 +263,7 @@ def _unlike(texts: Sequence[str]) -> list[str]:
         return []
     shortest = min(texts, key=len)
     more = f", and of {len(texts) - 1} more of the texts that were tried" if len(texts) > 1 else ""
-    return [f"as llama.cpp cuts texts, ids are others than here of {shown(repr(shortest[:30]))}{more}"]
+    return [f"as llama.cpp cuts texts, ids are others than here of {quoted(shortest)}{more}"]
 
 
 def _prove(again: Tokenizer, tokenizer: Tokenizer, differing: Sequence[str], kind: str, label: str) -> None:
@@ -272,11 +272,11 @@ def _prove(again: Tokenizer, tokenizer: Tokenizer, differing: Sequence[str], kin
     """
     if differing:
         raise UnsupportedSource(
-            f"{label}: read back from a GGUF file, the tokenizer gives other ids for {differing[0][:30]!r}",
+            f"{label}: read back from a GGUF file, the tokenizer gives other ids for {quoted(differing[0])}",
             hint="Its way of treating text is not among those that llama.cpp knows.",
         )
     if kind == WORDS:
         # Few words of the texts above may be in a vocabulary, so the pieces are compared, too.
         other = next((p for p, one in tokenizer.pieces.items() if again.pieces.get(p) != one), None)
         if other is not None:
-            raise UnsupportedSource(f"{label}: the token {shown(repr(other))} has no spelling in a GGUF file")
+            raise UnsupportedSource(f"{label}: the token {quoted(other)} has no spelling in a GGUF file")

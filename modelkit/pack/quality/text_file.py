@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modelkit.display import UTF_8
+from modelkit.encoding import UTF_8
 from modelkit.errors import ModelkitError, PlanError
 from modelkit.python_faults import unread
 from modelkit.tokenizer.tokenizer import MOST_CHARS

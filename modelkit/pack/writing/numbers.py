@@ -8,10 +8,10 @@ Infinities may stand in a bias or a mask; in a matrix they are as bad as NaN, wh
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.finite import all_finite, any_nan
+from runtime.quoting import shown
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,6 +11,7 @@ from modelkit.chat.template import MOST_TOOLS
 from modelkit.server.anthropic.messages import CHANGES, MOST_BLOCKS
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
+from runtime.quoting import quoted
 
 
 def offered(body: Fields, changes: Iterable[Fields]) -> list[Fields]:
@@ -28,7 +29,7 @@ def offered(body: Fields, changes: Iterable[Fields]) -> list[Fields]:
         name = tool.needed_text("name")
         if name not in known:
             where = tool.name("name")
-            said = f"{where}: {name[:80]!r} is not a tool of this conversation"
+            said = f"{where}: {quoted(name)} is not a tool of this conversation"
             raise refused("invalid_request", said, where)
         there.pop(name, None)
         if adds:

@@ -14,6 +14,7 @@ from modelkit.chat.message import MOST_MESSAGES, Message, ToolCall
 from modelkit.server.conversation import Calls, call_of, without_blank_end
 from modelkit.server.faults import Refused, refused
 from modelkit.server.fields import Fields, wrong
+from runtime.quoting import quoted, shown
 
 BILLING = "x-anthropic-billing-header:"
 """Claude Code puts a line that begins so in front of its system text, with another value each time: kept, it
@@ -117,7 +118,7 @@ def _without_call(given: Fields, result: Message) -> Refused:
         if _kind(block) == "tool_result" and block.needed_text("tool_use_id").removeprefix(ID_PREFIX) == id:
             where, id = block.where, block.needed_text("tool_use_id")  # noqa: A001
             break
-    told = f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {id[:80]}"
+    told = f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {shown(id)}"
     hint = "Each `tool_result` block must have a corresponding `tool_use` block in a message before it."
     return refused("invalid_request", f"{told}. {hint}", where)
 
@@ -205,7 +206,9 @@ def _kind(block: Fields) -> str:
 
 def _unread(block: Fields, kind: str) -> Refused:
     where = block.where
-    return refused("invalid_request", f"{where} is of type {kind[:40]!r}; this server reads text only", where)
+    return refused(
+        "invalid_request", f"{where} is of type {quoted(kind)}; this server reads text only", where
+    )
 
 
 def _joined(messages: Sequence[Message]) -> list[Message]:

@@ -10,6 +10,7 @@ from modelkit.errors import ModelkitError
 from modelkit.server.faults import refused
 from modelkit.server.serving import Serving, apart, serving_of
 from modelkit.store.store import Store
+from runtime.quoting import shown
 
 _THEIRS = "claude-"
 
@@ -32,8 +33,8 @@ async def model_for(request: Request, name: str) -> str:
     among = f"loaded are {', '.join(loaded)}" if loaded else "no model that writes text is loaded"
     raise refused(
         "model_not_found",
-        f"model: {name[:80]} is not a model of this server, and {among}; start it with --default-model NAME, "
-        "or ask for a model by its own name",
+        f"model: {shown(name)} is not a model of this server, and {among}; start it with "
+        "--default-model NAME, or ask for a model by its own name",
         "model",
     )
 

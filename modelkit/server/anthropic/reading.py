@@ -16,6 +16,7 @@ from modelkit.server.anthropic.threads import KEPT, Efforts, Thread, Threads
 from modelkit.server.conversation import with_wish
 from modelkit.server.faults import refused
 from modelkit.server.fields import LEAST_TOP_P, Fields
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -243,7 +244,7 @@ def _choice(body: Fields, names: list[str]) -> dict[str, Any]:
         name = given.needed_text("name")
         if name not in names:
             raise refused(
-                "invalid_request", f"tool_choice.name is {name[:80]!r}, none of the tools", "tool_choice"
+                "invalid_request", f"tool_choice.name is {quoted(name)}, none of the tools", "tool_choice"
             )
         return {**found, "tool_choice": name}
     if kind == "any" and not names:

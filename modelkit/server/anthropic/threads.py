@@ -16,6 +16,7 @@ from modelkit.chat.message import Message
 from modelkit.server.conversation import message_size
 from modelkit.server.faults import Fault, Refused
 from modelkit.server.fields import Fields
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 MOST_THREADS = 256
@@ -64,7 +65,7 @@ class Threads:
         id, where = given.needed_text("previous_message_id"), given.name("previous_message_id")  # noqa: A001
         found = self._threads.get(id)
         if found is None:
-            said = f"{where}: no thread is kept here that ends with {id[:80]!r}"
+            said = f"{where}: no thread is kept here that ends with {quoted(id)}"
             raise Refused(Fault("not_found", said, where, code="thread_not_found"))
         return replace(found[0], follows=id)
 

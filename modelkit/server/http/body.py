@@ -19,6 +19,7 @@ from modelkit.server.fields import Fields
 from modelkit.server.limits import SMALL_BODY_BYTES, Limits
 from modelkit.server.serving import serving_of, trace_of
 from modelkit.source.strict_json import parse_json
+from runtime.quoting import quoted
 
 _QUICK_BYTES = 32 * 1024  # parsing that many takes well below a millisecond
 
@@ -31,7 +32,7 @@ async def read_body(request: Request, most_bytes: int | None = None) -> bytes:
     most = limits.body_bytes if most_bytes is None else most_bytes
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise refused("media_type", f"the body is encoded as {encoding[:20]!r}; send it as it is")
+        raise refused("media_type", f"the body is encoded as {quoted(encoding)}; send it as it is")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > most:
         raise _too_large(most)
@@ -135,7 +136,7 @@ def _check_type(request: Request) -> None:
         return
     origin = "origin" in request.headers or "sec-fetch-site" in request.headers
     if origin or kind not in _UNSAID:
-        raise refused("media_type", f"the body is {kind[:60]!r}; expected application/json")
+        raise refused("media_type", f"the body is {quoted(kind)}; expected application/json")
 
 
 def _too_large(most: int) -> Exception:

@@ -13,6 +13,7 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from modelkit.server.faults import refused
+from runtime.quoting import shown
 
 UNPREFIXED = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models")
 """What OpenAI's clients ask for where `/v1` is missing."""
@@ -31,7 +32,7 @@ def _advice(scope: Scope) -> str:
         return "; Anthropic's clients add /v1/messages to a base_url that is the server's address alone"
     for tail in _tails(path):
         if (meant := _meant(scope, tail)) is not None:
-            return f"; did you mean {_shown(meant)}?{'' if meant == path else _base(meant)}"
+            return f"; did you mean {shown(meant)}?{'' if meant == path else _base(meant)}"
     return ""
 
 
@@ -63,7 +64,3 @@ def _taken(scope: Scope, path: str) -> bool:
     """Is there such a path, for what was asked of this one?"""
     routes = scope["app"].routes
     return any(route.matches({**scope, "path": path})[0] is Match.FULL for route in routes)
-
-
-def _shown(path: str) -> str:
-    return "".join(one if one.isprintable() else "?" for one in path[:80])

@@ -18,6 +18,7 @@ from modelkit.store.name import Name
 from modelkit.store.store import Store
 from modelkit.verbs import load
 from runtime.models import describe
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 
@@ -83,8 +84,8 @@ class StoredModels:
         """
         if looks_like_path(name):
             raise InvalidName(
-                f"{name!r:.200} is a path, and only packages of the store are served",
-                hint=f"Make one of it: `modelkit create NAME`, in its Modelfile `FROM {name:.200}`.",
+                f"{quoted(name)} is a path, and only packages of the store are served",
+                hint=f"Make one of it: `modelkit create NAME`, in its Modelfile `FROM {shown(name)}`.",
             )
         try:
             package = self._store.resolve(name)

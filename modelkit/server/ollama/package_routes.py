@@ -27,6 +27,7 @@ from modelkit.server.ollama.tasks import TaskProgress, run_task
 from modelkit.server.replying import naming, read
 from modelkit.server.serving import apart, serving_of
 from modelkit.store import Name, Store
+from runtime.quoting import shown
 
 _MOVING = NAMES | {"insecure", "stream"}
 SPOKEN = "0.32.0"
@@ -90,7 +91,7 @@ async def push(request: Request) -> Response:
         if read_pullable(name) is None:
             raise refused(
                 "invalid_request",
-                f"{name[:80]} names no registry to push to; copy it to a name that begins with one, "
+                f"{shown(name)} names no registry to push to; copy it to a name that begins with one, "
                 "such as registry.example.org/amy/story:q4, and push that",
                 "model",
             )

@@ -33,6 +33,7 @@ from modelkit.server.ollama.staging import Staging
 from modelkit.source.gguf.folder import is_gguf
 from modelkit.store.disk import hard_link, storing
 from modelkit.store.name import Name
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 _MOST_FILES = 1000
@@ -118,7 +119,7 @@ def laid_out(wanted: CreateRequest, home: Path) -> Generator[Recipe]:
                 if source is None:
                     raise refused(
                         "invalid_request",
-                        f"{_FOLDERS[keyword]}.{name}: the file {digest[:80]} was not sent; "
+                        f"{_FOLDERS[keyword]}.{name}: the file {shown(digest)} was not sent; "
                         "POST it to /api/blobs first",
                         _FOLDERS[keyword],
                     )
@@ -202,7 +203,7 @@ def _files(body: Fields, field: str) -> dict[str, str]:
         raise refused("invalid_request", f"{field} has more than {_MOST_FILES:,} files", field)
     for name in given.value:
         if not _fit(name):
-            raise refused("invalid_request", f"{field}: {name[:80]!r} is not a relative file path", field)
+            raise refused("invalid_request", f"{field}: {quoted(name)} is not a relative file path", field)
         if not given.text(name):
             raise wrong(given.name(name), given.raw(name), "the digest of a file")
     return {name: given.needed_text(name) for name in given.value}

@@ -11,6 +11,7 @@ from modelkit.server.models.turns import Priority
 from modelkit.server.openai import forms, sampling, thinking, tools
 from modelkit.server.openai.client_tools import ClientTool, ClientTools
 from modelkit.server.openai.messages import goes_on, read_messages
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _OWN = frozenset(
@@ -134,6 +135,4 @@ def _check_media(body: Fields) -> None:
     for place, one in enumerate(body.items("modalities", 8)):
         if one != "text":
             where = f"modalities[{place}]"
-            raise refused(
-                "invalid_request", f"{where} is {str(one)[:40]!r}; this server answers in text", where
-            )
+            raise refused("invalid_request", f"{where} is {quoted(one)}; this server answers in text", where)

@@ -10,6 +10,7 @@ from modelkit.server.openai.client_tools import inner_name
 from modelkit.server.openai.messages import text_of
 from modelkit.server.openai.response_items import SEAL
 from modelkit.server.openai.updates import UPDATE
+from runtime.quoting import quoted
 
 ROLES = ("system", "developer", "user", "assistant")
 ADDED = "additional_tools"
@@ -88,7 +89,7 @@ def _item(item: Fields, kind: str, turns: Turns) -> None:
         return
     else:
         where = item.name("type")
-        raise refused("invalid_request", f"{where} is {kind[:40]!r}, which this server does not read", where)
+        raise refused("invalid_request", f"{where} is {quoted(kind)}, which this server does not read", where)
 
 
 def _message(item: Fields, turns: Turns) -> None:

@@ -8,6 +8,7 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai.response_store import Items
 from modelkit.server.openai.wire import new_id
+from runtime.quoting import quoted
 
 MOST_LISTED = 100
 _PREFIXES = {
@@ -44,7 +45,7 @@ def page(items: Items, query: Fields, include: Sequence[str]) -> dict[str, Any]:
     ids = list(items) if order == "asc" else list(items)[::-1]
     if after is not None and after not in items:
         raise refused(
-            "invalid_request", f"after: no item of this response has the id {after[:80]!r}", "after"
+            "invalid_request", f"after: no item of this response has the id {quoted(after)}", "after"
         )
     left = ids[ids.index(after) + 1 :] if after is not None else ids
     data = [_as_included(json.loads(items[one]), include) for one in left[:limit]]

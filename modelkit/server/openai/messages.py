@@ -11,6 +11,7 @@ from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, Message, ToolCall
 from modelkit.server.conversation import Calls, call_of, without_blank_end
 from modelkit.server.faults import Refused, refused
 from modelkit.server.fields import Fields
+from runtime.quoting import quoted
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _THINKING = ("reasoning_content", "reasoning", "thinking")
@@ -97,7 +98,7 @@ def _without_call(given: Fields) -> Refused:
     where, id = given.name("tool_call_id"), given.text("tool_call_id")  # noqa: A001
     told = "no message in front of it has tool_calls"
     if id:
-        told = f"{id[:80]!r} is the id of no call in the tool_calls of a message in front of it"
+        told = f"{quoted(id)} is the id of no call in the tool_calls of a message in front of it"
     hint = "a message of role 'tool' must follow the call that it answers: send both, or leave both out"
     return refused("invalid_request", f"{where}: {told}; {hint}", where)
 
@@ -132,6 +133,6 @@ def _part(given: Fields) -> str:
     kind, where = given.text("type", "text"), given.where
     if kind not in _TEXTS:
         raise refused(
-            "invalid_request", f"{where} is of type {kind[:40]!r}; this server reads text only", where
+            "invalid_request", f"{where} is of type {quoted(kind)}; this server reads text only", where
         )
     return given.text(_TEXTS[kind], "")

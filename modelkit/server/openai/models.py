@@ -23,6 +23,7 @@ from modelkit.source.strict_json import read_json
 from modelkit.store import Package, Store
 from runtime.errors import UnsupportedModel
 from runtime.models import describe
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 
@@ -67,7 +68,7 @@ def read_model(settings: Settings, name: str) -> Listed:
     if wanted not in listed:
         have = ", ".join(model.adapters) or "none"
         raise refused(
-            "model_not_found", f"{model.name} has no adapter {wanted[:80]!r}; it has {have}", "model"
+            "model_not_found", f"{model.name} has no adapter {quoted(wanted)}; it has {have}", "model"
         )
     return listed[wanted]
 

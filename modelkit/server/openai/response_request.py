@@ -21,6 +21,7 @@ from modelkit.server.openai.listed_items import with_ids
 from modelkit.server.openai.response_items import ItemOptions
 from modelkit.server.openai.response_store import Items, Kept
 from modelkit.server.openai.updates import updates_in
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _OWN = frozenset(
@@ -190,8 +191,10 @@ def _before(body: Fields, kept: Kept) -> tuple[Sequence[Message], Items]:
     if found is None or items is None:
         field = "previous_response_id"
         if kept.response(id) is not None:
-            raise refused("invalid_request", f"{field}: {id[:80]!r} has no whole answer to go on from", field)
-        said = f"{field}: {id[:80]!r} is not kept here. Only the latest are, until the server stops, unless "
+            raise refused(
+                "invalid_request", f"{field}: {quoted(id)} has no whole answer to go on from", field
+            )
+        said = f"{field}: {quoted(id)} is not kept here. Only the latest are, until the server stops, unless "
         raise refused("not_found", f"{said}store was false. Send the whole conversation as input.", field)
     return found, items
 
@@ -223,7 +226,7 @@ def _named(item: Fields, kept: Kept) -> Fields:
     id, where = item.needed_text("id"), item.where  # noqa: A001
     if (found := kept.item(id)) is None:
         why = "is not kept here. Only those of the latest responses are, unless store was false"
-        raise refused("not_found", f"{where}: the item {id[:80]!r} {why}; send the item itself", where)
+        raise refused("not_found", f"{where}: the item {quoted(id)} {why}; send the item itself", where)
     return Fields(json.loads(found), where)
 
 
@@ -241,7 +244,7 @@ def _check_results(said: Sequence[Message]) -> None:
     calls = Calls()
     for message in said:
         if calls.lack(message):
-            told = f"no call in front of it has the call_id {str(message.tool_call_id)[:80]!r} of a result"
+            told = f"no call in front of it has the call_id {quoted(message.tool_call_id)} of a result"
             hint = "send the call too, or previous_response_id"
             raise refused("invalid_request", f"input: {told}; {hint}", "input")
 

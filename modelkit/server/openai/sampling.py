@@ -10,6 +10,7 @@ from modelkit.server import hints
 from modelkit.server.faults import refused
 from modelkit.server.fields import EMPTY, LEAST_TOP_P, Fields
 from modelkit.server.models.turns import Priority
+from runtime.quoting import quoted
 
 MOST_TOP_LOGPROBS = 20
 MOST_BIASED = 1024
@@ -150,7 +151,7 @@ def refuse_unknown(body: Fields, known: frozenset[str]) -> None:
     """
     for field, value in body.peek.items():
         if field not in known and value not in EMPTY:
-            raise refused("invalid_request", f"the field {field[:80]!r} is not known here", field[:80])
+            raise refused("invalid_request", f"the field {quoted(field)} is not known here", field[:80])
 
 
 def hints_in(body: Fields) -> tuple[str, ...]:
@@ -200,7 +201,7 @@ def _bias(body: Fields) -> dict[str, Any]:
             continue
         if not (key.isascii() and key.isdecimal() and len(key) < 10):
             raise refused(
-                "invalid_request", f"logit_bias has the key {key[:40]!r}; expected a token id", "logit_bias"
+                "invalid_request", f"logit_bias has the key {quoted(key)}; expected a token id", "logit_bias"
             )
         biases[int(key)] = bias
     if len(biases) > MOST_BIASED:

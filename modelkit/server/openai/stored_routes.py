@@ -13,6 +13,7 @@ from modelkit.server.openai.listed_items import page
 from modelkit.server.openai.response_store import Coming, kept_of
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import SSE, UNBUFFERED
+from runtime.quoting import quoted
 
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ def _query(request: Request) -> Fields:
 
 def _there(found: T | None, id: str) -> T:  # noqa: A002
     if found is None:
-        raise refused("not_found", f"no response {id[:80]!r} is kept here")
+        raise refused("not_found", f"no response {quoted(id)} is kept here")
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
+from runtime.quoting import quoted
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 FIELDS = frozenset(
@@ -58,7 +59,7 @@ def _effort(value: object, where: str) -> dict[str, Any]:
         return {}
     if value not in EFFORTS:
         raise refused(
-            "invalid_request", f"{where} is {str(value)[:40]!r}; expected one of {', '.join(EFFORTS)}", where
+            "invalid_request", f"{where} is {quoted(value)}; expected one of {', '.join(EFFORTS)}", where
         )
     return {"think": False if value == "none" else value}
 

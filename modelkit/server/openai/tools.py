@@ -9,6 +9,7 @@ from modelkit.server import hints
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai.client_tools import ClientTool, custom, inner_name
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 FIELDS = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
@@ -37,7 +38,7 @@ class Offered:
         if space is not None and (about := space.text("description")):
             told["description"] = "\n\n".join(filter(None, (about, told.get("description"))))
         if self.client_tools.setdefault(told["name"], client_tool) != client_tool:
-            said = f"two tools are {told['name'][:80]!r} to the model; give one of them another name"
+            said = f"two tools are {quoted(told['name'])} to the model; give one of them another name"
             raise refused("invalid_request", said, given.name("name"))
         self.functions.append(tool)
         self.notes.extend([note] if note else [])
@@ -53,7 +54,7 @@ def read_tools(body: Fields) -> Offered:
         kind = one.text("type", "function")
         if kind not in KINDS:
             name = one.name("type")
-            said = f"{name} is {kind[:40]!r}; only functions and custom tools are offered"
+            said = f"{name} is {quoted(kind)}; only functions and custom tools are offered"
             raise refused("invalid_request", said, name)
         offered.add(one.inner(kind), kind)
     return offered
@@ -66,7 +67,7 @@ def chosen(body: Fields, offered: Offered) -> dict[str, Any]:
     names = {tool["function"]["name"] for tool in tools}
     for name in allowed or [choice]:
         if name not in names and name not in _WORDS:
-            said = f"tool_choice names {name[:80]!r}, which is none of the tools"
+            said = f"tool_choice names {quoted(name)}, which is none of the tools"
             raise refused("invalid_request", said, "tool_choice")
     if allowed is not None:
         tools = [tool for tool in tools if tool["function"]["name"] in allowed]

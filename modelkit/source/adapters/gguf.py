@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.adapters.value import AdapterSource, Factor, GgufOrigin, Pair, check_pair, refuse
 from modelkit.source.gguf.architectures import Origin, halves, read_adapter
@@ -23,6 +22,7 @@ from modelkit.source.inventory import WeightFile
 from modelkit.source.safetensors import Header
 from modelkit.source.tensor import TensorInfo
 from runtime.config.text import text_config
+from runtime.quoting import shown
 
 _FLOATS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 

@@ -14,7 +14,6 @@ Source: mlx-lm 0.32, tuner/utils.py, lora.py, dora.py.
 from collections.abc import Mapping
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.adapters.peft import CONFIG
 from modelkit.source.adapters.value import (
@@ -31,6 +30,7 @@ from modelkit.source.safetensors import Header, read_header
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files
+from runtime.quoting import quoted, shown
 
 WEIGHTS = "adapters.safetensors"
 
@@ -68,9 +68,9 @@ def _parameters(raw: Mapping[str, Any], where: str) -> tuple[int, float]:
             hint="Write `scale` in its place: the number that the product is multiplied by (alpha / rank).",
         )
     if type(rank) is not int or not 0 < rank <= MAX_RANK:
-        raise MalformedFile(f"{where}: `rank` is {shown(repr(rank))}; 1 to {MAX_RANK:,} was expected")
+        raise MalformedFile(f"{where}: `rank` is {quoted(rank)}; 1 to {MAX_RANK:,} was expected")
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not abs(scale) < 1e9:
-        raise MalformedFile(f"{where}: `scale` is {shown(repr(scale))}; a number was expected")
+        raise MalformedFile(f"{where}: `scale` is {quoted(scale)}; a number was expected")
     for name, value in found.items():
         if name not in ("rank", "scale", "dropout", "keys", "alpha") and value:
             refuse_field(where, f"lora_parameters.{name}", value)

@@ -23,7 +23,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.source.adapters.peft_config import PeftConfig, read_peft_config
 from modelkit.source.adapters.value import AdapterSource, Factor, OwnRows, Pair, check_pair, refuse
@@ -32,6 +31,7 @@ from modelkit.source.safetensors import read_header
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files
+from runtime.quoting import shown
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"

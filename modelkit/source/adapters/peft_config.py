@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.regexes import ways
 from modelkit.source.adapters.value import MAX_RANK, refuse_field
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 _CONVERT = (
@@ -118,7 +118,7 @@ def _refuse_others(raw: Mapping[str, Any], label: str) -> None:
     kind = raw.get("peft_type")
     if kind != "LORA":
         raise UnsupportedSource(
-            f"{label} is an adapter of PEFT's type {shown(repr(kind))}",
+            f"{label} is an adapter of PEFT's type {quoted(kind)}",
             hint="LORA, with or without DoRA, is read.",
         )
     start = raw.get("init_lora_weights", True)
@@ -156,21 +156,21 @@ def _pattern(text: str, key: str, label: str) -> Pattern:
 def _rank(value: object, key: str, label: str) -> int:
     if type(value) is not int or not 0 < value <= MAX_RANK:
         raise MalformedFile(
-            f"{label}: `{key}` is {shown(repr(value))}; a rank from 1 to {MAX_RANK:,} was expected"
+            f"{label}: `{key}` is {quoted(value)}; a rank from 1 to {MAX_RANK:,} was expected"
         )
     return value
 
 
 def _number(value: object, key: str, label: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
-        raise MalformedFile(f"{label}: `{key}` is {shown(repr(value))}; a number was expected")
+        raise MalformedFile(f"{label}: `{key}` is {quoted(value)}; a number was expected")
     return float(value)
 
 
 def _flag(raw: Mapping[str, Any], key: str, label: str) -> bool:
     value = raw.get(key)
     if value not in (True, False, None):
-        raise MalformedFile(f"{label}: `{key}` is {shown(repr(value))}; true or false was expected")
+        raise MalformedFile(f"{label}: `{key}` is {quoted(value)}; true or false was expected")
     return bool(value)
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.arguments import absolute
-from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.adapters import mlx, peft
 from modelkit.source.adapters.value import AdapterSource
 from modelkit.source.gguf.folder import is_gguf, is_gguf_file
 from modelkit.source.sniff import weights_kind
 from modelkit.source.tree import Files, read_directory
+from runtime.quoting import shown
 
 _PICKLES = "Save it again as safetensors: `model.save_pretrained(folder)` of a current peft does so."
 _WRITTEN = ("adapter_model.bin", "adapters.npz", "adapter_model.pt", "adapters.npy", "adapter_model.pth")

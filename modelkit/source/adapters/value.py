@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any, Literal, NoReturn
 
-from modelkit.display import sentences_of, shown
 from modelkit.errors import SourceError, UnsupportedSource
+from modelkit.problems import sentences_of
 from modelkit.source.gguf.architectures.moves import Origin
 from modelkit.source.inventory import WeightFile
 from modelkit.source.tensor import FLOATS, TensorInfo
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 MAX_RANK = 1 << 16
@@ -178,7 +179,7 @@ def refuse(label: str, problems: list[str], hint: str | None = None) -> None:
 
 
 def refuse_field(label: str, name: str, value: object, hint: str | None = None) -> NoReturn:
-    said = shown(repr(value))
+    said = quoted(value)
     raise UnsupportedSource(
         f"{label}: `{shown(name)}` is {said}, which changes the numbers and is not computed here", hint=hint
     )

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.source.claims import quantization_blocks
 from modelkit.source.foreign import FLOAT_HINT
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 GPTQ_BITS = (2, 3, 4, 8)
@@ -196,6 +196,6 @@ def _group_size(value: object, origin: str, tool: str) -> int | None:
 
 def _refused(origin: str, tool: str, key: str, value: object, read: str = "") -> UnsupportedSource:
     return UnsupportedSource(
-        f"{origin} is quantized with {tool}, and its {key} is {shown(repr(value))}{read and '; ' + read}",
+        f"{origin} is quantized with {tool}, and its {key} is {quoted(value)}{read and '; ' + read}",
         hint=FLOAT_HINT,
     )

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.architectures import Origin, Run
 from modelkit.source.gguf.header import GgufTensor
@@ -23,6 +22,7 @@ from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, open_regular
 from modelkit.temporary import TemporaryFolder
 from runtime.config.text import text_config
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

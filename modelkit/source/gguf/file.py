@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
 from modelkit.source.gguf.header import GgufHeader, GgufTensor, read_gguf_header
 from modelkit.source.gguf.values import Metadata
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 MAX_SHARDS = 1000
@@ -92,7 +92,7 @@ def _split(part: GgufPart) -> _Split | None:
         case _:
             raise MalformedFile(
                 f"{part.name}: `split.no`, `split.count` and `split.tensors.count` are "
-                f"{shown(repr(stated))}, which no shard can have"
+                f"{quoted(stated)}, which no shard can have"
             )
 
 

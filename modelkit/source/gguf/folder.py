@@ -6,10 +6,10 @@ Repositories hold one model in many quantizations side by side; choosing one of 
 import re
 from pathlib import Path
 
-from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.source.sniff import is_cut, weights_kind
 from modelkit.source.tree import Files, open_regular
+from runtime.quoting import shown
 
 _LATER_SHARD = re.compile(r".+-(?!00001)\d{5}-of-\d{5}\.gguf", re.ASCII | re.IGNORECASE)
 _BESIDE = (

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.cursor import Cursor
 from modelkit.source.gguf.types import block_type
@@ -20,6 +19,7 @@ from modelkit.source.safetensors import Identity
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_other_weights, refuse_stand_in
 from modelkit.source.tree import open_regular
 from runtime.blocks.types import BlockType
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 MAX_TENSORS = 65_536
@@ -157,8 +157,7 @@ def _alignment(metadata: Metadata, label: str) -> int:
     value = metadata.get("general.alignment", ALIGNMENT)
     if type(value) is not int or not 8 <= value <= 65_536 or value & (value - 1):
         raise MalformedFile(
-            f"{label}: `general.alignment` is {shown(repr(value))}; "
-            "a power of two from 8 to 65,536 was expected"
+            f"{label}: `general.alignment` is {quoted(value)}; a power of two from 8 to 65,536 was expected"
         )
     return value
 

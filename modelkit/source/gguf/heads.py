@@ -8,11 +8,11 @@ model's own.
 import re
 from dataclasses import replace
 
-from modelkit.display import shown
 from modelkit.errors import SourceError
 from modelkit.source.gguf.architectures import ROWS
 from modelkit.source.gguf.file import GgufFile
 from modelkit.source.gguf.lone_head import head_alone
+from runtime.quoting import shown
 
 _BLOCK = re.compile(r"blk\.(\d{1,5})\.", re.ASCII)
 _COUNTED = ("block_count", "nextn_predict_layers")

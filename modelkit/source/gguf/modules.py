@@ -10,10 +10,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.header import GgufTensor
 from modelkit.source.tree import MODULE_WEIGHTS, open_regular
+from runtime.quoting import shown
 
 if TYPE_CHECKING:
     from modelkit.source.gguf.file import GgufFile

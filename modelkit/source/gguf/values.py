@@ -9,9 +9,9 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.cursor import Cursor
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 Scalar: TypeAlias = bool | int | float | str

@@ -34,6 +34,7 @@ from modelkit.source.gguf.vocabulary.sentencepiece import joined_document
 from modelkit.source.vocabularies.document import added, document
 from modelkit.source.vocabularies.piece_ids import FOUND_NEVER, Arrange, Arranged, arranged, by_class
 from modelkit.source.vocabularies.wire import fields, number, real, text
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _BLANK = "\u2581"
@@ -163,7 +164,7 @@ def _piece(data: bytes, label: str) -> tuple[str, float, int]:
     if not 0 < len(piece) <= PIECE_CHARS or not math.isfinite(score):
         raise MalformedFile(f"{label} has a piece without text or score, or one that is too long")
     if type_ == UNUSED or not NORMAL <= type_ <= BYTE:
-        raise UnsupportedSource(f"{label} has pieces that are not used, such as {piece[:40]!r}")
+        raise UnsupportedSource(f"{label} has pieces that are not used, such as {quoted(piece)}")
     return piece, score, type_
 
 

@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile
 from modelkit.source.gguf.vocabulary.bpe import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import MOST_PIECES
 from modelkit.source.vocabularies.document import added, byte_pairs, document
 from modelkit.source.vocabularies.tekken_chat import VERSIONS, chat_template
 from modelkit.source.vocabularies.tiktoken import merges, spelled
+from runtime.quoting import quoted
 
 NAME = "tekken.json"
 _MOST_SPECIAL = 65_536
@@ -47,7 +47,7 @@ def tekken_document(file: Mapping[str, Any], label: str) -> tuple[dict[str, Any]
     vocab = {piece: count + rank for piece, rank in spelled(ranks).items()}
     both = next((text for text in special if text in vocab), None)
     if both is not None:
-        raise MalformedFile(f"{label} has {shown(repr(both))} twice, as a special token and as another")
+        raise MalformedFile(f"{label} has {quoted(both)} twice, as a special token and as another")
     roles = {role: text for role, text in _ROLES.items() if text in special}
     made = document(
         normalizer=None,
@@ -79,7 +79,7 @@ def _ranks(entries: object, count: int, label: str) -> dict[bytes, int]:
         wanted = said.get("rank") == rank and (rank >= 256 or token == bytes([rank]))
         if not token or not wanted or token in found:
             raise MalformedFile(
-                f"{label} has an entry {shown(repr(entry)[:60])}; the rank {rank:,} and a new token's bytes "
+                f"{label} has an entry {quoted(entry)}; the rank {rank:,} and a new token's bytes "
                 "in base64 were expected"
             )
         found[token] = rank
@@ -107,8 +107,7 @@ def _named(entries: object, label: str) -> list[str]:
         name = said.get("token_str")
         if not isinstance(name, str) or not name or said.get("rank") != rank:
             raise MalformedFile(
-                f"{label} has a special token {shown(repr(entry)[:60])}; the rank {rank:,} and a name "
-                "were expected"
+                f"{label} has a special token {quoted(entry)}; the rank {rank:,} and a name were expected"
             )
         names.append(name)
     return names

@@ -12,13 +12,13 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.vocabulary import patterns as cut
 from modelkit.source.gguf.vocabulary.bpe import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import MOST_MERGES, MOST_PIECES
 from modelkit.source.gguf.vocabulary.sentencepiece import MOST_WORK
 from modelkit.source.vocabularies.document import added, byte_pairs, document
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _TOKEN_BYTES = 1024
@@ -105,7 +105,7 @@ def _ranks(data: bytes, label: str, *, renumbers: bool) -> dict[bytes, int]:
             fits, token = False, b""
         if not fits or len(found) == MOST_PIECES:
             raise MalformedFile(
-                f"{label} has a line {shown(repr(line[:60]))}; a new token of at most {_TOKEN_BYTES:,} bytes "
+                f"{label} has a line {quoted(line)}; a new token of at most {_TOKEN_BYTES:,} bytes "
                 f"in base64 and its rank, {len(found):,}, were expected"
             )
         found.setdefault(token, len(found))

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.companion_files import LIMIT_BYTES
 from modelkit.source.inventory import Inventory
@@ -18,6 +17,7 @@ from modelkit.source.vocabularies.sentencepiece import agrees, sentencepiece_doc
 from modelkit.source.vocabularies.tiktoken import BY_TYPE, FAMILIES, is_tiktoken, tiktoken_document
 from modelkit.source.vocabularies.words import merges_document, words_document
 from modelkit.temporary import TemporaryFolder
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 _MADE = "tokenizer.json"

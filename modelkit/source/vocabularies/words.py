@@ -7,11 +7,11 @@ whoever loads the document knows more.
 from collections.abc import Mapping
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.vocabulary import patterns as cut
 from modelkit.source.gguf.vocabulary.bpe import byte_level, sequence, split
 from modelkit.source.vocabularies.document import added, byte_pairs, document
+from runtime.quoting import quoted, shown
 
 _GPT2 = None, {**byte_level(), "use_regex": True}
 _QWEN2 = {"type": "NFC"}, sequence("pretokenizers", [*map(split, cut.QWEN2), byte_level()])
@@ -41,9 +41,7 @@ def merges_document(
         (pair for pair in pairs if len(pair) != 2 or not {*pair, "".join(pair)} <= vocab.keys()), None
     )
     if wrong is not None:
-        raise MalformedFile(
-            f"{label} has no tokens for the merge {shown(repr(' '.join(wrong)))} of merges.txt"
-        )
+        raise MalformedFile(f"{label} has no tokens for the merge {quoted(' '.join(wrong))} of merges.txt")
     return document(
         normalizer=parts[0],
         pre_tokenizer=parts[1],

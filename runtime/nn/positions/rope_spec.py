@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 
@@ -84,10 +85,10 @@ def read_rope(
     kind = str(parameters.get("rope_type", "default"))
     if kind not in _RULES and kind not in _LONGROPE:
         known = ", ".join(sorted([*_RULES, *_LONGROPE]))
-        raise UnsupportedModel(f"config.json: rope_type is {shown(kind)}, and known are {known}")
+        raise UnsupportedModel(f"config.json: rope_type is {quoted(kind)}, and known are {known}")
     share = float(parameters.get("partial_rotary_factor", 1.0)) if partial is None else partial
     if not 0 < share <= 1:  # a list of head_dim * share numbers is made below
-        raise UnsupportedModel(f"config.json: partial_rotary_factor is {shown(share)}, expected 0 to 1")
+        raise UnsupportedModel(f"config.json: partial_rotary_factor is {quoted(share)}, expected 0 to 1")
     dims = head_dim if kind == "proportional" else int(head_dim * share)
     if dims < 2 or dims % 2:
         raise UnsupportedModel(
@@ -194,7 +195,7 @@ def _stretched(base: list[float], p: Mapping[str, Any], name: str) -> tuple[floa
     factors = p.get(name)
     if not isinstance(factors, list | tuple) or len(factors) != len(base):
         raise UnsupportedModel(
-            f"config.json: longrope needs {len(base)} numbers in {name}; it is {shown(factors)}"
+            f"config.json: longrope needs {len(base)} numbers in {name}; it is {quoted(factors)}"
         )
     return tuple(w * float(f) for w, f in zip(base, factors, strict=True))
 
@@ -223,7 +224,7 @@ def _number(p: Mapping[str, Any], name: str) -> float:
     value = p.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise UnsupportedModel(
-            f"config.json: rope_type {shown(p.get('rope_type'))} needs a number in {name}; "
-            f"it is {shown(value)}"
+            f"config.json: rope_type {quoted(p.get('rope_type'))} needs a number in {name}; "
+            f"it is {quoted(value)}"
         )
     return float(value)

@@ -17,7 +17,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.errors import UnsupportedModel, shown
+from runtime.errors import UnsupportedModel
 from runtime.nn.activation import gated, silu
 from runtime.nn.gated_norm import GatedRMSNorm, Order
 from runtime.nn.linear import linear
@@ -27,6 +27,7 @@ from runtime.nn.operations import ops
 from runtime.nn.recurrent.conv import CausalConv
 from runtime.nn.recurrent.parts import recurrent_parts
 from runtime.parts.recurrent import RecurrentParts
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -156,7 +157,7 @@ def step_bounds(raw: Mapping[str, Any]) -> tuple[float, float]:
     if value is None:
         return 0.0, math.inf
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise UnsupportedModel(f"config.json: {name} is {shown(value)}, expected two numbers")
+        raise UnsupportedModel(f"config.json: {name} is {quoted(value)}, expected two numbers")
     low, high = (_number(name, end) for end in value)
     if not 0 <= low <= high:
         raise UnsupportedModel(f"config.json: {name} runs from {low} to {high}")
@@ -167,5 +168,5 @@ def _number(name: str, value: Any) -> float:
     if isinstance(value, Mapping):
         value = {"Infinity": math.inf}.get(str(value.get("__float__")))
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise UnsupportedModel(f"config.json: {name} holds {shown(value)}, expected a number")
+        raise UnsupportedModel(f"config.json: {name} holds {quoted(value)}, expected a number")
     return float(value)

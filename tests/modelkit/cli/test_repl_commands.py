@@ -12,7 +12,7 @@ from modelkit.chat.styles.thinking import Thinking as Offered
 from modelkit.cli.repl import Session, converse
 from modelkit.cli.repl.commands import HELP
 from modelkit.cli.repl.completion import offers
-from modelkit.cli.repl.files import quoted, with_files
+from modelkit.cli.repl.files import fenced, with_files
 from modelkit.cli.terminal.speaker import Speaker, say
 from modelkit.errors import ModelClosed, RequestError
 from modelkit.modelfile import Parameters
@@ -411,7 +411,7 @@ def test_a_terminal_without_colours_gets_the_words_alone(
 
 
 def test_a_fence_is_longer_than_any_in_the_text() -> None:
-    assert quoted("x", "````").startswith("x:\n`````\n")
+    assert fenced("x", "````").startswith("x:\n`````\n")
 
 
 def test_an_answer_that_breaks_off_ends_its_line(

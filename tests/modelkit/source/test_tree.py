@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from modelkit.display import shown
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source import tree
 from modelkit.source.tree import is_safe_relative, open_regular, read_directory, read_single_file, subtree
+from runtime.quoting import shown
 from tests.modelkit.source.files import WEIGHTS, safetensors, write_source
 
 

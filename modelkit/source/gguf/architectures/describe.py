@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.source.gguf.architectures.architecture import (
     Architecture,
@@ -16,6 +15,7 @@ from modelkit.source.gguf.architectures.exchange import Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Origin, Shape
 from modelkit.source.gguf.architectures.table import ROWS
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 _SHOWN = 5

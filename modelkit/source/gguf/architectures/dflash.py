@@ -13,6 +13,7 @@ from modelkit.source.gguf.architectures.parts import decoder, rules
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.settings import Setting, Special
 from modelkit.source.gguf.architectures.windows import WORDS, told_kinds
+from runtime.quoting import quoted
 
 NAME = "DFlashDraftModel"
 _OWN = "dflash_config"
@@ -34,10 +35,10 @@ def _field(out: Writing, *names: str) -> Any:
 def _read_drafting(file: Reading) -> None:
     layers = file.get("target_layers")
     if not isinstance(layers, list) or not all(type(one) is int and one > 0 for one in layers):
-        file.refuse(f"`{file.full('target_layers')}` is {layers!r:.80}; layers of the target were expected")
+        file.refuse(f"`{file.full('target_layers')}` is {quoted(layers)}; layers of the target were expected")
     mask = file.get(_MASK)
     if type(mask) is not int:
-        file.refuse(f"`{file.full(_MASK)}` is {mask!r:.80}; the id of a token was expected")
+        file.refuse(f"`{file.full(_MASK)}` is {quoted(mask)}; the id of a token was expected")
     own: dict[str, Any] = {"mask_token_id": mask, "target_layer_ids": [one - 1 for one in layers]}
     for key, name in _SCALES:
         value = file.get(key)
@@ -49,7 +50,7 @@ def _read_drafting(file: Reading) -> None:
     sections = file.get("rope.dimension_sections")
     if sections is not None and (not isinstance(sections, list) or any(sections[1:])):
         file.unsupported(
-            f"`{file.full('rope.dimension_sections')}` is {sections!r:.80}, which is not computed"
+            f"`{file.full('rope.dimension_sections')}` is {quoted(sections)}, which is not computed"
         )
 
 

@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.kinds import BY_LAYER, wrong
 from modelkit.source.gguf.architectures.moves import Shape
 from modelkit.source.gguf.architectures.numbers import shortest
+from runtime.quoting import quoted
 
 
 class Reading:
@@ -66,7 +66,7 @@ class Reading:
         if isinstance(value, (list, tuple)) and kind is None:
             return [shortest(item) if type(item) is float else item for item in value]
         if kind is not None and type(value) not in (kind if isinstance(kind, tuple) else (kind,)):
-            self.refuse(f"`{name}` is {shown(repr(value))}, which is not of its kind")
+            self.refuse(f"`{name}` is {quoted(value)}, which is not of its kind")
         return shortest(value) if type(value) is float else value
 
     def count(self, key: str, default: int | None = None) -> int:
@@ -75,14 +75,14 @@ class Reading:
         if value is None and default is not None:
             return default
         if type(value) is not int or value < 0:
-            self.refuse(f"`{self.full(key)}` is {shown(repr(value))}; a number was expected")
+            self.refuse(f"`{self.full(key)}` is {quoted(value)}; a number was expected")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         value = self.get(key)
         value = default if value is None else value
         if value is None or type(value) not in (int, float):
-            self.refuse(f"`{self.full(key)}` is {shown(repr(value))}; a number was expected")
+            self.refuse(f"`{self.full(key)}` is {quoted(value)}; a number was expected")
         return value
 
     def each_number(self, key: str) -> list[float] | None:
@@ -92,7 +92,7 @@ class Reading:
             return None
         listed = told[: self.layers] if isinstance(told, list) else [told] * self.layers
         if len(listed) < self.layers or any(type(one) not in (int, float) for one in listed):
-            self.refuse(f"`{self.full(key)}` is {shown(repr(told))}; a number for each layer was expected")
+            self.refuse(f"`{self.full(key)}` is {quoted(told)}; a number for each layer was expected")
         return [float(one) for one in listed]
 
     def each(self, key: str) -> list[int]:
@@ -103,7 +103,7 @@ class Reading:
         if not isinstance(told, list):
             return [self.count(key)] * self.layers
         if len(told) < self.layers or any(type(one) is not int or one < 0 for one in told):
-            self.refuse(f"`{self.full(key)}` is {shown(repr(told))}; a number for each layer was expected")
+            self.refuse(f"`{self.full(key)}` is {quoted(told)}; a number for each layer was expected")
         return told[: self.layers]
 
     def skip(self, *keys: str) -> None:

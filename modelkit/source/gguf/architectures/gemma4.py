@@ -21,6 +21,7 @@ from modelkit.source.gguf.architectures.rope import FREQS, rope_blocks
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
 from modelkit.source.gguf.architectures.windows import sliding_layers, windows
 from runtime.config.text import wrapped
+from runtime.quoting import quoted
 
 _STILL = 1e30
 """Pairs that are not rotated have this factor: they turn so slowly that they do not."""
@@ -116,7 +117,7 @@ def _read_widths(file: Reading) -> None:
     first = file.layers - shared
     wide = [2 * widths[0] if i >= first else widths[0] for i in range(file.layers)]
     if widths not in (wide, [widths[0]] * file.layers):
-        file.unsupported(f"`{file.full('feed_forward_length')}` is {widths!r:.80}, which no config can say")
+        file.unsupported(f"`{file.full('feed_forward_length')}` is {quoted(widths)}, which no config can say")
     file.config |= {
         "intermediate_size": widths[0],
         "use_double_wide_mlp": bool(shared) and widths == wide,

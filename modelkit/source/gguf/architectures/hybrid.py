@@ -34,6 +34,7 @@ from modelkit.source.gguf.architectures.state import (
     mamba2,
     no_limits,
 )
+from runtime.quoting import quoted
 
 PLACES = 1 << 20
 """What the converter writes for models without rotation."""
@@ -51,7 +52,7 @@ def attention_layers(file: Reading) -> list[bool]:
         counts = [count * attends for count, attends in zip(counts, found, strict=True)]
     if [bool(count) for count in counts] != found:
         file.unsupported(
-            f"`{file.full('attention.head_count_kv')}` is {counts!r:.80}, and the tensors say otherwise",
+            f"`{file.full('attention.head_count_kv')}` is {quoted(counts)}, and the tensors say otherwise",
             hint="A converter that wrote it so also left rows as they were. Convert the model again.",
         )
     heads = {count for count in counts if count}

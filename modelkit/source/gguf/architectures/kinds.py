@@ -5,7 +5,7 @@ gguf-py's constants). A key that is not here is judged where it is read.
 import math
 from typing import Any
 
-from modelkit.display import shown
+from runtime.quoting import quoted
 
 _MOST = 2**31 - 1  # llama.cpp reads 32 bits
 
@@ -168,4 +168,4 @@ def wrong(key: str, value: Any) -> str | None:
     kind = _KINDS.get(key)
     if kind is None or kind[1](value):
         return None
-    return f"is {shown(repr(value))}; {kind[0]} was expected"
+    return f"is {quoted(value)}; {kind[0]} was expected"

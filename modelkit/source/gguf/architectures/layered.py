@@ -45,6 +45,7 @@ from modelkit.source.gguf.architectures.rope import read_scaling, rope_blocks, w
 from modelkit.source.gguf.architectures.rules import Joined, Parted
 from modelkit.source.gguf.architectures.settings import Always, Special, Written
 from modelkit.source.gguf.architectures.windows import sliding_layers, windows
+from runtime.quoting import quoted
 
 
 def _read_ropes(file: Reading) -> None:
@@ -79,7 +80,7 @@ def _write_ropes(out: Writing) -> None:
 def _read_laguna_heads(file: Reading) -> None:
     heads = file.each("attention.head_count")
     if not all(heads):
-        file.refuse(f"`{file.full('attention.head_count')}` is {heads!r:.80}")
+        file.refuse(f"`{file.full('attention.head_count')}` is {quoted(heads)}")
     file.config |= {
         "num_attention_heads": heads[0],
         "num_attention_heads_per_layer": heads,

@@ -20,6 +20,7 @@ from modelkit.source.gguf.architectures.parts import (
 from modelkit.source.gguf.architectures.rope import rope_blocks
 from modelkit.source.gguf.architectures.settings import Special
 from modelkit.source.gguf.architectures.windows import WORDS, shown_pattern, told_kinds
+from runtime.quoting import quoted
 
 _THETA, _WINDOW_THETA, _EVERY = 160000.0, 10000.0, 3
 """How a head for classes pools, which nothing here computes."""
@@ -85,14 +86,16 @@ def _write_ropes(out: Writing) -> None:
 def _read_gate(file: Reading) -> None:
     name = file.get("hidden_activation", str) or "gelu"
     if name not in _GATES:
-        file.unsupported(f"`{file.full('hidden_activation')}` is {name!r:.80}; known are {', '.join(_GATES)}")
+        file.unsupported(
+            f"`{file.full('hidden_activation')}` is {quoted(name)}; known are {', '.join(_GATES)}"
+        )
     file.config["hidden_activation"] = _GATES[name]
 
 
 def _write_gate(out: Writing) -> None:
     name = out.facts.get("hidden_activation", default="gelu")
     if name not in _GATES.values():
-        out.refuse(f"hidden_activation is {name!r:.80}, which llama.cpp does not compute for modern-bert")
+        out.refuse(f"hidden_activation is {quoted(name)}, which llama.cpp does not compute for modern-bert")
     out.put("hidden_activation", name)
 
 

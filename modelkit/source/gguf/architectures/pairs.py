@@ -13,7 +13,6 @@ The converter also writes norms that were trained, whole, which llama.cpp passes
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind, links_from_theirs
 from modelkit.source.gguf.architectures.changes import Columns, Turned
@@ -21,6 +20,7 @@ from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Origin, Shape
 from modelkit.source.gguf.architectures.numbers import shortest
 from modelkit.source.gguf.architectures.table import ROWS
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 EMBEDDING = "token_embd.weight"
@@ -62,7 +62,7 @@ def read_adapter(
         )
     alpha = metadata.get("adapter.lora.alpha")
     if type(alpha) not in (int, float) or alpha is None or not abs(alpha) < 1e9:
-        raise MalformedFile(f"{label}: `adapter.lora.alpha` is {shown(repr(alpha))}; a number was expected")
+        raise MalformedFile(f"{label}: `adapter.lora.alpha` is {quoted(alpha)}; a number was expected")
     row = _row(metadata.get("general.architecture"), config, label)
     norms = {name: shape for name, shape in shapes.items() if name.endswith(_NORM)}
     pairs = {name: shape for name, shape in shapes.items() if name not in norms}

@@ -26,6 +26,7 @@ from modelkit.source.gguf.architectures.parts import (
 from modelkit.source.gguf.architectures.rope import Rope, rope_block
 from modelkit.source.gguf.architectures.rules import Joined, Parted
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 LONG_FACTORS, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
@@ -83,7 +84,7 @@ class LongRope:
         out.put("rope.scaling.original_context_length", original)
         if block["rope_type"] not in ("longrope", "su"):
             if block["rope_type"] != "default":
-                out.refuse(f"rope_type {block['rope_type']!r:.80} is not written for {out.architecture}")
+                out.refuse(f"rope_type {quoted(block['rope_type'])} is not written for {out.architecture}")
             return
         out.extra[LONG_FACTORS] = tuple(float(number) for number in block["long_factor"])
         out.extra[_SHORT] = tuple(float(number) for number in block["short_factor"])

@@ -31,6 +31,7 @@ from modelkit.source.gguf.architectures.rules import Kept, Members, Regrouped
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from modelkit.source.gguf.architectures.state import FILTERS, RATES
 from modelkit.source.gguf.architectures.windows import told_kinds
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _HOME = "model.layers.layers.{}."
@@ -135,7 +136,7 @@ def _read_layers(file: Reading) -> None:
     recurrent = [count == 0 for count in shared]
     step = _step(recurrent)
     if len(some) != 1 or (any(recurrent) and step is None):
-        file.unsupported(f"`{file.full('attention.head_count_kv')}` is {shared!r:.80}, as in no PLaMo 2")
+        file.unsupported(f"`{file.full('attention.head_count_kv')}` is {quoted(shared)}, as in no PLaMo 2")
     file.config["num_attention_heads"], file.config["num_key_value_heads"] = some.pop()
     file.config |= {
         "mamba_enabled": any(recurrent),

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.architectures.architecture import Architecture, links_from_theirs
 from modelkit.source.gguf.architectures.exchange import Reading
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Link, Origin, RowsDiffer, Shape, meant_shape
 from modelkit.source.gguf.architectures.table import ELSEWHERE, NAMES, ROWS
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 # Images and sound, which Ollama keeps in the text model's file. No model here runs them.

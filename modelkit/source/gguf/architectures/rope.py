@@ -8,6 +8,7 @@ from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.llama3 import TRAINED, llama3_block, llama3_factors
 from modelkit.source.gguf.architectures.settings import Special
 from runtime.nn.positions.rope_spec import yarn_scale
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 FREQS = "rope_freqs.weight"
@@ -101,7 +102,7 @@ def read_scaling(file: Reading, rotated: int | None = None) -> dict[str, Any]:
         )
     if kind != "yarn":
         file.unsupported(
-            f"`{file.full('rope.scaling.type')}` is {kind!r:.80}; none, linear and yarn are known here"
+            f"`{file.full('rope.scaling.type')}` is {quoted(kind)}; none, linear and yarn are known here"
         )
     if original is not None:
         more[TRAINED] = original
@@ -115,7 +116,7 @@ def write_scaling(out: Writing, block: Mapping[str, Any], *, mscale: bool = Fals
     kind = block.get("rope_type", "default")
     for name in _NEEDED.get(kind, ()):
         if name not in block:
-            out.refuse(f"rope_type is {kind!r}, and {name} is not told")
+            out.refuse(f"rope_type is {quoted(kind)}, and {name} is not told")
     if kind == "llama3":
         told = {**block, TRAINED: block.get(TRAINED) or out.facts.count("max_position_embeddings")}
         out.extra[FREQS] = llama3_factors(told, out.facts.head_dim)
@@ -125,7 +126,7 @@ def write_scaling(out: Writing, block: Mapping[str, Any], *, mscale: bool = Fals
     elif kind == "yarn":
         _write_yarn(out, block, mscale=mscale)
     elif kind != "default":
-        out.refuse(f"rope_type {kind!r:.80} is not written for {out.architecture}")
+        out.refuse(f"rope_type {quoted(kind)} is not written for {out.architecture}")
 
 
 def _write_yarn(out: Writing, block: Mapping[str, Any], *, mscale: bool) -> None:
@@ -149,7 +150,7 @@ def _llama3(file: Reading, kind: str, factor: float | None, rotated: int) -> dic
     file.used_tensors.add(FREQS)
     stored = [float(number) for number in file.values(FREQS)]
     if kind not in ("none", "linear") or (kind == "linear" and factor not in (None, 1.0)):
-        file.unsupported(f"`{FREQS}` stands beside a rotation that is scaled, {kind!r:.80} by {factor}")
+        file.unsupported(f"`{FREQS}` stands beside a rotation that is scaled, {quoted(kind)} by {factor}")
     if all(number == 1.0 for number in stored):
         return {"rope_type": "default"}
     if 2 * len(stored) < rotated or any(number != 1.0 for number in stored[rotated // 2 :]):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 
@@ -67,7 +68,7 @@ class Always:
     def write(self, out: Writing) -> None:
         value = out.facts.get(self.name, default=self.value)
         if value != self.value and value not in self.unless:
-            out.refuse(f"{self.name} is {value!r:.80}, which GGUF cannot say for {out.architecture}")
+            out.refuse(f"{self.name} is {quoted(value)}, which GGUF cannot say for {out.architecture}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Written:
         wanted = self.check(file) if self.check else None
         if found is not None and wanted is not None and found != wanted:
             file.refuse(
-                f"`{file.full(self.key)}` is {found!r:.80}, and the rest of the file means {wanted!r:.80}"
+                f"`{file.full(self.key)}` is {quoted(found)}, and the rest of the file means {quoted(wanted)}"
             )
 
     def write(self, out: Writing) -> None:

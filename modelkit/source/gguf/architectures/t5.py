@@ -18,6 +18,7 @@ from modelkit.source.gguf.architectures.moves import Link
 from modelkit.source.gguf.architectures.parts import LAYER_NORM, rule, rules
 from modelkit.source.gguf.architectures.rules import Kept, Members, Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _BIASES = "enc.blk.{}.attn_rel_b.weight"
@@ -75,8 +76,9 @@ def _write_blocks(out: Writing) -> None:
     out.put("attention.layer_norm_rms_epsilon", float(facts.get("layer_norm_epsilon", default=1e-6)))
     activation = _feed_forward(facts)
     if activation not in (("relu", False), ("gelu_new", True)):
+        kind, gated = activation
         out.refuse(
-            f"the feed-forward computes {activation[0]!r:.40}, {'gated' if activation[1] else 'not gated'}; "
+            f"the feed-forward computes {quoted(kind)}, {'gated' if gated else 'not gated'}; "
             "llama.cpp knows relu, and gelu_new with a gate"
         )
 

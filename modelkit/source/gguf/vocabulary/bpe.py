@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile
 from modelkit.source.gguf.vocabulary.pieces import KEY, UNKNOWN, Vocabulary
 from modelkit.source.gguf.vocabulary.splitting import Splitting
+from runtime.quoting import quoted
 
 _BLANK = "\u2581"
 _LOST_SHARE = 100
@@ -63,7 +63,7 @@ def _merges(vocabulary: Vocabulary, label: str) -> tuple[list[tuple[str, str]], 
     if not lost:
         return kept, []
     first = next(pair for pair in pairs if not _made_of(pair, vocabulary.ids))
-    said = f"{lost:,} of {len(pairs):,} merges name pieces that the vocabulary lacks, as {shown(repr(first))}"
+    said = f"{lost:,} of {len(pairs):,} merges name pieces that the vocabulary lacks, as {quoted(first)}"
     if lost * _LOST_SHARE > len(pairs):
         raise MalformedFile(f"{label}: {said}")
     return kept, [f"{label}: {said}; they are left out"]
@@ -73,7 +73,7 @@ def _pair(merge: str, label: str) -> tuple[str, str]:
     """A piece may itself begin with a blank, so the two are parted at the first one after that."""
     cut = merge.find(" ", 1)
     if cut < 0 or cut == len(merge) - 1:
-        raise MalformedFile(f"{label}: the merge {shown(repr(merge))} does not name two pieces")
+        raise MalformedFile(f"{label}: the merge {quoted(merge)} does not name two pieces")
     return merge[:cut], merge[cut + 1 :]
 
 

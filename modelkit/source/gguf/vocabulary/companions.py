@@ -6,10 +6,10 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile
 from modelkit.source.gguf.vocabulary.pieces import KEY
 from modelkit.source.gguf.vocabulary.special import Special
+from runtime.quoting import quoted
 
 _TEMPLATE = "tokenizer.chat_template"
 _MOST_TEMPLATES = 64
@@ -56,7 +56,7 @@ def generation_config(
         if value is not None:
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                 raise MalformedFile(
-                    f"{label}: `{_SAMPLING}{theirs}` is {shown(repr(value))}; a number was expected"
+                    f"{label}: `{_SAMPLING}{theirs}` is {quoted(value)}; a number was expected"
                 )
             made[ours] = shortest(value)
     return made

@@ -8,7 +8,6 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import UnsupportedSource
 from modelkit.source.gguf.vocabulary.pieces import (
     BYTE,
@@ -25,6 +24,7 @@ from modelkit.source.gguf.vocabulary.pieces import (
     WORDS,
 )
 from modelkit.source.gguf.vocabulary.words import file_piece, word_metadata
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 _BLANK = "\u2581"
@@ -198,4 +198,4 @@ def _lost(document: Mapping[str, Any]) -> list[str]:
     if not found:
         return []
     others = f" and {len(found) - 1} other tokens" if len(found) > 1 else ""
-    return [f"what {shown(repr(found[0]))}{others} take of the blanks beside them is unknown to llama.cpp"]
+    return [f"what {quoted(found[0])}{others} take of the blanks beside them is unknown to llama.cpp"]

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, SourceError
 from modelkit.source.gguf.vocabulary.bpe import merged_document
 from modelkit.source.gguf.vocabulary.companions import (
@@ -30,6 +29,7 @@ from modelkit.source.gguf.vocabulary.splitting import splitting_of
 from modelkit.source.gguf.vocabulary.words import word_document, word_pieces
 from modelkit.source.strict_json import parse_json
 from modelkit.source.vocabularies.document import added, frame
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 _MOST_SPARE = 65_536

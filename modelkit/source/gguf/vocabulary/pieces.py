@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -72,7 +72,7 @@ def read_vocabulary(metadata: Mapping[str, Any], label: str) -> Vocabulary:
     ids = {piece: one for one, piece in enumerate(pieces)}
     if len(ids) < len(pieces):
         twice = next(piece for one, piece in enumerate(pieces) if ids[piece] != one)
-        raise MalformedFile(f"{label}: the token {shown(repr(twice))} has two ids")
+        raise MalformedFile(f"{label}: the token {quoted(twice)} has two ids")
     longest = max(pieces, key=len)
     if len(longest) > PIECE_CHARS:
         raise MalformedFile(

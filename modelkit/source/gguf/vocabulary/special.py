@@ -8,7 +8,6 @@ by their names, too, as in llama.cpp (llama-vocab.cpp; MIT, The ggml authors).
 from collections.abc import Mapping
 from typing import Any
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile
 from modelkit.source.gguf.vocabulary.pieces import (
     CONTROL,
@@ -21,6 +20,7 @@ from modelkit.source.gguf.vocabulary.pieces import (
     WORDS,
     Vocabulary,
 )
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _ROLES = {
@@ -133,7 +133,7 @@ def _roles(
         if role in _BY_WORD_ALONE or vocabulary.types[one] != NORMAL:
             roles[role] = one
         else:
-            piece = shown(repr(vocabulary.pieces[one]))
+            piece = quoted(vocabulary.pieces[one])
             notes.append(f"{label} names the ordinary token {piece} as {role}; it stays ordinary")
     return roles, notes
 
@@ -149,7 +149,7 @@ def _listed_ends(metadata: Mapping[str, Any], vocabulary: Vocabulary, label: str
 def _id(value: object, key: str, vocabulary: Vocabulary, label: str) -> int | None:
     """None: the file says that there is no such token."""
     if type(value) is not int:
-        raise MalformedFile(f"{label}: `{KEY}{key}` is {shown(repr(value))}; an id was expected")
+        raise MalformedFile(f"{label}: `{KEY}{key}` is {quoted(value)}; an id was expected")
     if value in _NONE:
         return None
     if not 0 <= value < len(vocabulary.pieces):

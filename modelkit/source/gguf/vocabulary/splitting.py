@@ -6,9 +6,9 @@ normalises no text; where the model's own tokenizer does, so does what is made h
 
 from difflib import get_close_matches
 
-from modelkit.display import shown
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.vocabulary import patterns as cut
+from runtime.quoting import shown
 from runtime.records import dataclass
 
 

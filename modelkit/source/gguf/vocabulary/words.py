@@ -6,6 +6,7 @@ from typing import Any
 from modelkit.errors import MalformedFile
 from modelkit.source.gguf.vocabulary.pieces import CONTROL, KEY, UNKNOWN, USER_DEFINED, Vocabulary
 from modelkit.source.gguf.vocabulary.sentencepiece import truth
+from runtime.quoting import quoted
 
 _FIRST, _FOLLOWING = "\u2581", "##"
 _WHOLE = (CONTROL, UNKNOWN, USER_DEFINED)
@@ -21,7 +22,7 @@ def word_pieces(vocabulary: Vocabulary, label: str) -> dict[str, int]:
         elif type_ not in _WHOLE and not (piece.startswith("[") and piece.endswith("]")):
             piece = _FOLLOWING + piece
         if found.setdefault(piece, one) != one:
-            raise MalformedFile(f"{label}: two tokens are {piece[:40]!r} in BERT's spelling")
+            raise MalformedFile(f"{label}: two tokens are {quoted(piece)} in BERT's spelling")
     return found
 
 

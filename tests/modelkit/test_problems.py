@@ -1,6 +1,6 @@
 """What messages say of many things at once."""
 
-from modelkit.display import sentences_of
+from modelkit.problems import sentences_of
 
 
 def test_what_holds_of_several_is_said_once() -> None:

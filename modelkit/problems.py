@@ -1,17 +1,8 @@
-"""Text from outside, made safe to show in a message."""
+"""Several problems of one kind, said in one line."""
 
 from collections.abc import Sequence
 
-MAX_SHOWN = 120
 _MOST_TOLD = 3
-UTF_8 = "utf-8-sig"
-"""How texts of people are decoded: a byte order mark, as editors of Windows put in front, is none of it."""
-
-
-def shown(text: str) -> str:
-    """`text` fit for one line of a terminal: at most 120 characters, control characters as escapes."""
-    plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
-    return plain if len(plain) <= MAX_SHOWN else f"{plain[:MAX_SHOWN]}… ({len(text):,} characters)"
 
 
 def sentences_of(problems: Sequence[str]) -> str:
