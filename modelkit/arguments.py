@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from modelkit.errors import RequestError
-from runtime.quoting import quoted
+from runtime.quoting import MOST_OF_A_PATH, quoted
 
 T = TypeVar("T")
 _LONGEST_PATH = 4096
@@ -111,7 +111,7 @@ def absolute(path: str | os.PathLike[str]) -> Path:
         return Path(path).absolute()
     except OSError as error:
         raise RequestError(
-            f"{quoted(os.fspath(path))} cannot be found: the current folder no longer exists",
+            f"{quoted(os.fspath(path), MOST_OF_A_PATH)} cannot be found: the current folder no longer exists",
             hint="Change to an existing folder, or give an absolute path.",
         ) from error
 

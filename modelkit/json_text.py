@@ -8,8 +8,9 @@ reads a file bounds its size before, and says in an error of his own which file 
 import json
 import math
 import re
+import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from runtime.quoting import shown
 
@@ -54,3 +55,13 @@ def _finite(text: str) -> float:
     if math.isinf(value):
         raise ValueError(f"the number {shown(text)} is too large")
     return value
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Is it a number to JSON? To Python, true and false are numbers too."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_finite(value: object) -> TypeGuard[int | float]:
+    """Is it a number that a float can hold? JSON's whole numbers may have thousands of digits."""
+    return is_number(value) and abs(value) <= sys.float_info.max

@@ -9,7 +9,8 @@ import re
 import reprlib
 from itertools import islice
 
-MOST_SHOWN = 160
+MOST_SHOWN = 120
+MOST_OF_A_PATH = 300
 _MOST_SAID = 500
 _MOST_BITS = 200  # Python refuses to print whole numbers of more than 4,300 digits
 
@@ -20,10 +21,10 @@ _INVISIBLE = re.compile(
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None), list, tuple, dict})
 
 
-def shown(text: str) -> str:
-    """`text` itself, at most 160 characters of it: what cannot be seen as an escape, letters as they are."""
-    plain = _visible(text[: MOST_SHOWN + 1])
-    return plain if len(plain) <= MOST_SHOWN else f"{plain[:MOST_SHOWN]}… ({len(text):,} characters)"
+def shown(text: str, most: int = MOST_SHOWN) -> str:
+    """`text` itself, at most `most` characters of it: what hides as an escape, letters as they are."""
+    plain = _visible(text[: most + 1])
+    return plain if len(plain) <= most else f"{plain[:most]}… ({len(text):,} characters)"
 
 
 def quoted(value: object, most: int = MOST_SHOWN) -> str:

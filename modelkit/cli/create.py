@@ -199,9 +199,8 @@ def _wanted(
         if quality or calibration:
             raise click.UsageError("--quality and --calibration go with --target-bits, --target-size or -q")
         return None
-    words = [quantize or (f"{target_bits} bits" if target_bits else target_size or ""), quality or ""]
-    words.append(f"from {absolute(calibration)}" if calibration else "")
-    return " ".join(word for word in words if word)
+    target = quantize or (f"{target_bits} bits" if target_bits else target_size)
+    return " ".join(filter(None, (target, quality, f"from {absolute(calibration)}" if calibration else "")))
 
 
 def _name(text: str | None, file: Path) -> "Name":

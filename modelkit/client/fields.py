@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from modelkit.errors import ModelkitError
+from modelkit.json_text import is_number
 from runtime.quoting import quoted
 
 W = TypeVar("W", bound=str)
@@ -44,7 +45,7 @@ class Fields:
 
     def number(self, name: str) -> float:
         value = self.value.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if is_number(value):
             return float(value)
         return self._wrong(name)
 

@@ -15,10 +15,8 @@ from modelkit.arguments import absolute, on_disk
 from modelkit.errors import InvalidName, ModelfileError
 from modelkit.modelfile.syntax import Directive
 from modelkit.python_faults import os_reason
-from runtime.quoting import quoted
+from runtime.quoting import MOST_OF_A_PATH, quoted
 from runtime.records import dataclass
-
-_LONGEST_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ def resolve(directive: Directive, folder: Path, file: str, *, name_allowed: bool
         expanded = Path(name).expanduser() if name.startswith("~") else Path(name)
     except (RuntimeError, ValueError):
         hint = "For a file whose name begins with ~ write ./~name."
-        raise refuse(f"{directive.keyword} {quoted(text, _LONGEST_SHOWN)}: no such user", hint) from None
+        raise refuse(f"{directive.keyword} {quoted(text, MOST_OF_A_PATH)}: no such user", hint) from None
     path = absolute(folder / expanded)
     problem = _problem(path)
     if problem is None:
@@ -65,7 +63,7 @@ def resolve(directive: Directive, folder: Path, file: str, *, name_allowed: bool
     if named:
         return Reference(text, None, address, directive.line, directive.column)
     message = (
-        f"{directive.keyword} {quoted(text, _LONGEST_SHOWN)}: {problem} ({quoted(str(path), _LONGEST_SHOWN)})"
+        f"{directive.keyword} {quoted(text, MOST_OF_A_PATH)}: {problem} ({quoted(str(path), MOST_OF_A_PATH)})"
     )
     raise refuse(message, _hint(directive.keyword, text, name_allowed=name_allowed))
 

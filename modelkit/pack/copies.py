@@ -7,11 +7,7 @@ cheaper model.
 
 from modelkit.errors import PlanError
 from modelkit.pack.part import Part
-from modelkit.pack.planning.slabs import whole
-from modelkit.pack.writing.reader import Reader
-from modelkit.source.tensor import TensorInfo
-
-_BLOCK_BYTES = 8 << 20
+from modelkit.pack.writing.reader import Reader, same_data
 
 
 def refuse_same(target: Part, draft: Part) -> None:
@@ -39,11 +35,4 @@ def _same_bytes(target: Part, draft: Part) -> bool:
     if ours.keys() != theirs.keys():
         return False
     with Reader(target.source.inventory.weights) as left, Reader(draft.source.inventory.weights) as right:
-        return all(_same_data(left, tensor, right, theirs[name]) for name, tensor in ours.items())
-
-
-def _same_data(left: Reader, one: TensorInfo, right: Reader, other: TensorInfo) -> bool:
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
-        return False
-    pairs = zip(whole(one).blocks(_BLOCK_BYTES), whole(other).blocks(_BLOCK_BYTES), strict=True)
-    return all(left.read(ours) == right.read(theirs) for ours, theirs in pairs)
+        return all(same_data(left, tensor, right, theirs[name]) for name, tensor in ours.items())

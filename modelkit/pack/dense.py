@@ -14,7 +14,7 @@ from modelkit.source.safetensors import Header, read_header
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import MODULE_WEIGHTS, Files, open_regular
-from runtime.quoting import shown
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -81,12 +81,10 @@ def read_dense(files: Files, folder: str) -> DenseFile:
     inputs, outputs = (_size(config, key, name) for key in ("in_features", "out_features"))
     biased = config.get("bias", True)
     if type(biased) is not bool:
-        raise MalformedFile(f"{name}: bias is {shown(str(biased))}, expected true or false")
+        raise MalformedFile(f"{name}: bias is {quoted(biased)}, expected true or false")
     for key in ("module_input_name", "module_output_name"):
         if config.get(key) not in (None, _SENTENCE):
-            raise NotComputed(
-                f"{name}: {key} is {shown(str(config[key]))}; {_SENTENCE} is what can be computed"
-            )
+            raise NotComputed(f"{name}: {key} is {quoted(config[key])}; {_SENTENCE} is what can be computed")
     if config.get("use_residual") not in (None, False):
         raise NotComputed(f"{name}: use_residual adds what enters to what comes out, which is not computed")
     header = read_header(files[weights], label=weights)
@@ -113,7 +111,7 @@ def read_dense(files: Files, folder: str) -> DenseFile:
 def _size(config: Mapping[str, Any], key: str, name: str) -> int:
     size = config.get(key)
     if type(size) is not int or not 0 < size <= _MOST:
-        raise MalformedFile(f"{name}: {key} is {shown(str(size))}, expected a number of elements")
+        raise MalformedFile(f"{name}: {key} is {quoted(size)}, expected a number of elements")
     return size
 
 
@@ -122,9 +120,7 @@ def _activation(config: Mapping[str, Any], name: str) -> "Activation":
     named = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     if not isinstance(named, str) or named not in _ACTIVATIONS:
         known = ", ".join(one.rpartition(".")[2] for one in _ACTIVATIONS)
-        raise NotComputed(
-            f"{name}: activation_function is {shown(str(named))}; torch's {known} can be computed"
-        )
+        raise NotComputed(f"{name}: activation_function is {quoted(named)}; torch's {known} can be computed")
     return _ACTIVATIONS[named]
 
 

@@ -18,7 +18,7 @@ from modelkit.pack.dense import DenseFile, NotComputed, read_dense
 from modelkit.source.strict_json import parse_json, read_json
 from modelkit.source.tree import Files, is_own, open_regular
 from runtime.models import Described
-from runtime.quoting import shown
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _pool(config: Mapping[str, Any], name: str) -> "Pool":
     asked = [key for key in config if key.startswith("pooling_mode_") and config[key] is not False]
     pool = _FLAGS.get(asked[0]) if len(asked) == 1 and config[asked[0]] is True else None
     if word is not None or pool is None:
-        ways = shown(str(word)) if word is not None else ", ".join(map(shown, asked)) or "nothing"
+        ways = quoted(word) if word is not None else ", ".join(map(shown, asked)) or "nothing"
         raise NotComputed(f"{name} asks for {ways}; one of {', '.join(_WORDS)} can be computed")
     return pool
 
@@ -245,9 +245,9 @@ def _limited(pooling: Pooling, files: Files) -> Pooling:
     config = read_json(files[name], limit=_LIMIT_BYTES) if name is not None else {}
     most, lower = config.get("max_seq_length"), config.get("do_lower_case", False)
     if most is not None and (type(most) is not int or not 0 < most <= _MOST_TOKENS):
-        raise MalformedFile(f"{name}: max_seq_length is {shown(str(most))}, expected a number of tokens")
+        raise MalformedFile(f"{name}: max_seq_length is {quoted(most)}, expected a number of tokens")
     if type(lower) is not bool:
-        raise MalformedFile(f"{name}: do_lower_case is {shown(str(lower))}, expected true or false")
+        raise MalformedFile(f"{name}: do_lower_case is {quoted(lower)}, expected true or false")
     return replace(pooling, most_tokens=most or _of_tokenizer(files), lower=lower)
 
 
@@ -272,6 +272,6 @@ def _prompted(pooling: Pooling, files: Files, pooled: str | None) -> Pooling:
         raise MalformedFile(f"{_PROMPTS}: prompts is not an object of texts")
     prefix = "" if name is None else prompts.get(name) if isinstance(name, str) else None
     if prefix is None:
-        raise MalformedFile(f"{_PROMPTS}: default_prompt_name is {shown(str(name))}, which no prompt has")
+        raise MalformedFile(f"{_PROMPTS}: default_prompt_name is {quoted(name)}, which no prompt has")
     own = {} if pooled is None else read_json(files[pooled], limit=_LIMIT_BYTES)
     return replace(pooling, prefix=prefix, prompts=prompts, alone=not own.get("include_prompt", True))

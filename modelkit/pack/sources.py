@@ -31,7 +31,7 @@ from modelkit.store.name import Name
 from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.store import Store
-from runtime.quoting import quoted, shown
+from runtime.quoting import MOST_OF_A_PATH, quoted, shown
 from runtime.records import dataclass
 
 
@@ -100,7 +100,7 @@ def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
         if hint == error.hint and isinstance(error, InvalidName):
             raise
         raise ModelNotFound(
-            f"there is no file, folder or stored model {quoted(reference.text)}", hint=hint
+            f"there is no file, folder or stored model {quoted(reference.text, MOST_OF_A_PATH)}", hint=hint
         ) from error
 
 

@@ -19,10 +19,9 @@ from modelkit.errors import PlanError
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.heads import in_head
 from modelkit.pack.planning.omissions import masks
-from modelkit.pack.planning.slabs import whole
 from modelkit.pack.pooling import FILES as POOLING_FILES
 from modelkit.pack.sources import Source
-from modelkit.pack.writing.reader import Reader
+from modelkit.pack.writing.reader import Reader, same_data
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import FloatWeights
 from modelkit.source.tensor import TensorInfo
@@ -47,7 +46,6 @@ _ANSWERS = ("shared.weight", "decoder.embed_tokens.weight")
 _BESIDE = ("scales", "biases", "factor")
 _KEY = "tie_word_embeddings"
 _CONFIG = "config.json"
-_BLOCK_BYTES = 8 << 20
 
 
 def settle_head(source: Source) -> tuple[Source, str | None]:
@@ -82,8 +80,8 @@ def settle_lone_head(source: Source) -> Source:
     inventory = source.inventory
     if not isinstance(source.kind, FloatWeights) or not _tied(inventory.config):
         return source
-    is_head = in_head(inventory.config)
-    heads = [name for name in inventory.tensors if name.endswith(HEADS) and not is_head(name)]
+    in_draft_head = in_head(inventory.config)
+    heads = [name for name in inventory.tensors if name.endswith(HEADS) and not in_draft_head(name)]
     if len(heads) != 1 or any(name.endswith((*_TABLES, *_ANSWERS)) for name in inventory.tensors):
         return source
     for table in _tables_of(inventory):
@@ -174,8 +172,8 @@ def _pair(inventory: Inventory) -> tuple[TensorInfo, TensorInfo] | None:
 def _trunk(inventory: Inventory) -> list[TensorInfo]:
     """What is not a draft head's."""
     own = [t for t in inventory.tensors.values() if t.dtype in ("F64", "F32", "F16", "BF16", "U32", "U8")]
-    is_head = in_head(inventory.config)
-    return [t for t in own if not is_head(t.name)]
+    in_draft_head = in_head(inventory.config)
+    return [t for t in own if not in_draft_head(t.name)]
 
 
 def _tables(own: list[TensorInfo]) -> list[TensorInfo]:
@@ -189,19 +187,10 @@ def _equal(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> bool:
     modules = [one.name.removesuffix(".weight") for one in (head, table)]
     parts = [[inventory.tensors.get(f"{module}.{leaf}") for leaf in _BESIDE] for module in modules]
     both = list(zip((head, *parts[0]), (table, *parts[1]), strict=True))
-    if any(_form(one) != _form(other) for one, other in both):
+    if any((one is None) != (other is None) for one, other in both):
         return False
     with Reader(inventory.weights) as reader:
-        return all(
-            reader.read(a) == reader.read(b)
-            for one, other in both
-            if one and other
-            for a, b in zip(whole(one).blocks(_BLOCK_BYTES), whole(other).blocks(_BLOCK_BYTES), strict=True)
-        )
-
-
-def _form(tensor: TensorInfo | None) -> object:
-    return tensor and (tensor.shape, tensor.dtype, tensor.nbytes)  # one may be codes
+        return all(same_data(reader, one, reader, other) for one, other in both if one and other)
 
 
 def _untied(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> Inventory:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, overload
 
 from modelkit.durations import EXPECTED, read_keep_alive
 from modelkit.errors import ParameterError, RequestError
+from modelkit.json_text import is_number
 from modelkit.modelfile import PARAMETERS, check_parameter
 from modelkit.server.faults import Refused, refused
 from runtime.quoting import quoted
@@ -177,7 +178,7 @@ class Fields:
         if value is None:
             return default
         try:
-            single = isinstance(value, int | float) and not isinstance(value, bool)
+            single = is_number(value)
             found = float(value) if single else math.nan
         except OverflowError:  # a whole number may be longer than any float
             found = math.nan

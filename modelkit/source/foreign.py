@@ -12,7 +12,7 @@ from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.claims import claimed_method, quantization_blocks
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
-from runtime.quoting import shown
+from runtime.quoting import quoted, shown
 
 FLOAT_HINT = (
     "Use the repository with the original 16-bit weights; modelkit quantizes them itself (--quantize)."
@@ -74,7 +74,7 @@ def check_floats(inventory: Inventory) -> None:
         if claim:
             raise SourceError(
                 f"{inventory.origin}/config.json says that the weights are quantized (`{where}`: "
-                f"{shown(str(claim))}); they are plain floats",
+                f"{quoted(claim)}); they are plain floats",
                 hint=f"If they were dequantized, remove `{where}` from config.json.",
             )
 

@@ -19,7 +19,7 @@ from modelkit.source.sniff import weights_kind
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_own
-from runtime.quoting import shown
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 
@@ -92,7 +92,7 @@ def _config(top: Files, origin: str) -> dict[str, Any]:
         )
     if "model_file" in config:
         raise UnsupportedSource(
-            f"{origin}/config.json asks to run the Python file `{shown(str(config['model_file']))}`",
+            f"{origin}/config.json asks to run the Python file {quoted(config['model_file'])}",
             hint="modelkit never runs code from a model.",
         )
     return config

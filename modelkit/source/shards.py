@@ -12,7 +12,7 @@ from modelkit.errors import MalformedFile, SourceError
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_safe_relative
-from runtime.quoting import shown
+from runtime.quoting import quoted, shown
 
 INDEX = "model.safetensors.index.json"
 INDEX_LIMIT_BYTES = 64_000_000  # 200,000 tensors at 300 bytes; the largest published ones are near 15 MB
@@ -34,7 +34,7 @@ def read_index(files: Files, origin: str) -> dict[str, str] | None:
     for tensor, shard in placed.items():
         if not isinstance(shard, str) or not _is_bare(shard):
             raise MalformedFile(
-                f"{label} places `{shown(tensor)}` in `{shown(str(shard))}`; "
+                f"{label} places `{shown(tensor)}` in {quoted(shard)}; "
                 "the bare name of a .safetensors file was expected"
             )
     missing = sorted(set(placed.values()) - files.keys())

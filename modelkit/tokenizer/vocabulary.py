@@ -3,10 +3,10 @@
 Errors are ValueErrors that complete the sentence "tokenizer.json is refused: ..."; `check` names the file.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
+from modelkit.json_text import is_finite
 from runtime.quoting import quoted
 
 PIECE_BYTES = 4096
@@ -71,7 +71,7 @@ def _scored_pieces(model: dict[str, Any]) -> dict[str, int]:
         piece, score = entry if isinstance(entry, list) and len(entry) == 2 else (None, None)
         if not isinstance(piece, str) or not 0 < len(piece) <= PIECE_BYTES or piece in ids:
             raise ValueError(f"vocabulary entry {one} is not a new piece with its score")
-        if not isinstance(score, int | float) or isinstance(score, bool) or not math.isfinite(score):
+        if not is_finite(score):
             raise ValueError(f"the score of vocabulary entry {one} is not a finite number")
         ids[piece] = one
     unknown = model.get("unk_id")

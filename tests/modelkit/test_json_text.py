@@ -1,6 +1,6 @@
 import pytest
 
-from modelkit.json_text import parse_strictly
+from modelkit.json_text import is_finite, parse_strictly
 from modelkit.python_faults import fault
 
 
@@ -27,3 +27,13 @@ def test_what_two_readers_could_take_differently_is_refused(text: bytes | str, s
 
 def test_pairs_of_surrogates_are_one_character():
     assert parse_strictly(b'"\\ud83d\\ude00"') == "\U0001f600"
+
+
+@pytest.mark.parametrize("value", [0, -3, 1.5, 2**70, 1e308])
+def test_numbers_that_a_float_holds_are_finite(value: object):
+    assert is_finite(value)
+
+
+@pytest.mark.parametrize("value", [True, "1", None, [1], float("nan"), float("inf"), 10**400, -(10**400)])
+def test_everything_else_is_not(value: object):
+    assert not is_finite(value)

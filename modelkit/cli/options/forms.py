@@ -15,7 +15,7 @@ from modelkit.arguments import on_disk
 from modelkit.cli.terminal.typed import TEXT, as_text
 from modelkit.encoding import UTF_8
 from modelkit.python_faults import unread
-from runtime.quoting import quoted, shown
+from runtime.quoting import MOST_OF_A_PATH, quoted, shown
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -80,8 +80,9 @@ def _text(value: str | None, option: str) -> str | None:
     if value.startswith("@"):
         return _read(Path(on_disk(value[1:])), option)
     if _names_a_file(value):
+        said = f"{quoted(value, MOST_OF_A_PATH)} is the name of a file"
         raise click.BadParameter(
-            f"{quoted(value)} is the name of a file; write {option} @{shown(value)}", param_hint=f"'{option}'"
+            f"{said}; write {option} @{shown(value, MOST_OF_A_PATH)}", param_hint=f"'{option}'"
         )
     return as_text(value)
 

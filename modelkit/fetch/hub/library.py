@@ -23,7 +23,7 @@ from modelkit.fetch.trust import unvouched
 from modelkit.fetch.upstream import bare_endpoint
 from modelkit.python_faults import of_system
 from modelkit.settings.places import trusting
-from runtime.quoting import shown
+from runtime.quoting import sentence, shown
 
 if TYPE_CHECKING:
     import httpx2
@@ -227,7 +227,7 @@ def asking(address: HubAddress, endpoint: str, file: str | None = None) -> Gener
         why = shown(of_system(error)) or type(error).__name__
         raise Unreachable(f"{server(endpoint)} does not answer as it should: {why}") from error
     except (httpx2.InvalidURL, hub.HFValidationError) as error:
-        raise FetchError(f"{address} is not a model of a hub: {shown(str(error))}") from error
+        raise FetchError(f"{address} is not a model of a hub: {sentence(str(error))}") from error
 
 
 def _explain(error: Any, address: HubAddress, endpoint: str, file: str | None) -> NoReturn:

@@ -34,7 +34,7 @@ from modelkit.source.tree import open_regular
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import free_bytes
 from modelkit.units import size
-from runtime.quoting import shown
+from runtime.quoting import MOST_OF_A_PATH, shown
 
 _SPARE = 1.02
 _FRONT_BYTES = 64_000
@@ -319,7 +319,7 @@ def _require_space(folder: Path, needed_bytes: int) -> None:
     free = free_bytes(folder)
     if needed_bytes * _SPARE > free:
         raise StoreError(
-            f"{size(needed_bytes)}, and a twentieth more, have to be fetched to {shown(str(folder))}, where"
-            f" {size(free)} are free",
+            f"{size(needed_bytes)}, and a twentieth more, have to be fetched to "
+            f"{shown(str(folder), MOST_OF_A_PATH)}, where {size(free)} are free",
             hint="Free some space, or set HF_HUB_CACHE to a folder on another disk.",
         )

@@ -14,6 +14,7 @@ from typing import Any
 from modelkit.grammars.rewriting.cases import TYPES, Case, consistent, excludes_values_only, written_of
 from modelkit.grammars.schemas.traversal import Schema, subschemas
 from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS, NotExpressible, Variant, merged, own_variant
+from modelkit.json_text import is_number
 from modelkit.output.reading.validation import same
 
 NOTHING: Schema = {"allOf": [False]}
@@ -90,15 +91,11 @@ def _of_kind(kind: str, listed: Sequence[Any]) -> list[Variant]:
             texts = sorted({one for one in listed if isinstance(one, str)})
             return [{"type": [kind], **({"pattern": [pattern_of_others(texts)]} if texts else {})}]
         case "number" | "integer":
-            return _between(kind, sorted({one for one in listed if _is_number(one)}))
+            return _between(kind, sorted({one for one in listed if is_number(one)}))
         case _:
             if any(isinstance(one, dict if kind == "object" else list) for one in listed):
                 raise no_complement(f"listed values of the type {kind}")
             return [{"type": [kind]}]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _between(kind: str, numbers: Sequence[float]) -> list[Variant]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from modelkit.grammars.rewriting.cases import Case
 from modelkit.grammars.rewriting.excluded_values import no_complement
+from modelkit.json_text import is_number
 
 OF_OTHERS = frozenset(
     {"unevaluatedProperties", "unevaluatedItems", "minContains", "maxContains", "then", "else"}
@@ -76,7 +77,7 @@ def outside_bound(key: str, value: Any) -> list[Case]:
     """What does not keep a bound."""
     if key not in TYPE_OF and key not in _NO_CASES:
         return []  # a remark, or said by another keyword beside it
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         raise no_complement(f"`{key}`")
     if key in SIZES:
         kind, outer, away = SIZES[key]

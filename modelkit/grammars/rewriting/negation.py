@@ -39,9 +39,10 @@ from modelkit.grammars.rewriting.keywords import (
     of_other_types,
     outside_bound,
 )
-from modelkit.grammars.schemas.numbers import MOST_BETWEEN, between_multiples, is_number
+from modelkit.grammars.schemas.numbers import MOST_BETWEEN, between_multiples
 from modelkit.grammars.schemas.traversal import LETTER, NARROWED
 from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS, NotExpressible, Schema, Variant, own_variant
+from modelkit.json_text import is_number
 from modelkit.schema import CLOSED, target
 from runtime.quoting import quoted
 

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, TypeGuard
+from typing import Any
 from urllib.parse import quote
 
 from modelkit.grammars.patterns.elimination import without_lookarounds
@@ -37,6 +37,7 @@ from modelkit.grammars.patterns.syntax import (
     merged_ranges,
     other_characters,
 )
+from modelkit.json_text import is_number
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
 _ENDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
@@ -107,7 +108,7 @@ def _with_next(schema: dict[str, Any], out: str, inner: str, sign: int) -> None:
     bound = schema.get(out)
     if (
         schema.get("type") == "integer"
-        or not _is_number(bound)
+        or not is_number(bound)
         or not 0 <= sign * bound < _LARGEST
         or bound % 1
     ):
@@ -115,7 +116,7 @@ def _with_next(schema: dict[str, Any], out: str, inner: str, sign: int) -> None:
     following = bound + sign * 10.0 ** (len(str(abs(int(bound)))) - _DIGITS)
     del schema[out]
     known = schema.get(inner)
-    if not _is_number(known) or sign * (known - following) < 0:
+    if not is_number(known) or sign * (known - following) < 0:
         schema[inner] = following
 
 
@@ -134,7 +135,7 @@ def _with_format(schema: dict[str, Any]) -> None:
 
 def _beginnings(schema: Mapping[str, Any]) -> list[float]:
     """Decimals that begin the digits of a bound."""
-    bounds = filter(_is_number, map(schema.get, _BOUNDS))
+    bounds = filter(is_number, map(schema.get, _BOUNDS))
     parts = (f"{Decimal(repr(bound)):f}".partition(".") for bound in bounds)
     begun = {
         float(f"{front}.{digits[:count]}") for front, _, digits in parts for count in range(1, len(digits))
@@ -142,14 +143,10 @@ def _beginnings(schema: Mapping[str, Any]) -> list[float]:
     return sorted(number for number in begun if number % 1)
 
 
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _whole(schema: Mapping[str, Any]) -> bool:
     """Is it a number that is whole, and not said to be?"""
     step = schema.get("multipleOf")
-    if schema.get("type") != "number" or not isinstance(step, int | float) or isinstance(step, bool):
+    if schema.get("type") != "number" or not is_number(step):
         return False
     return step >= 1 and step == int(step)
 

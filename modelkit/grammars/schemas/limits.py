@@ -18,6 +18,7 @@ from modelkit.grammars.schemas.depth import DEEPEST_JSON, DEEPEST_SCHEMA, depth_
 from modelkit.grammars.schemas.infinite_values import Values
 from modelkit.grammars.schemas.numbers import unenforceable_number
 from modelkit.grammars.schemas.value_graph import Value
+from modelkit.json_text import is_number
 
 _WRITTEN = frozenset({"const", "enum", "pattern", "required"})
 _REMARKS = frozenset({"title", "description", "$comment", "default", "examples"})
@@ -128,7 +129,7 @@ def _step(value: Value) -> int:
     product = 1
     for part in value.parts:
         said = part.get("multipleOf")
-        if isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < math.inf:
+        if is_number(said) and 0 < said < math.inf:
             product *= Fraction(str(said)).numerator
     return product
 

@@ -9,7 +9,9 @@ takes times ten until it is whole, and that in 32 bits: 0.57, in doubles, become
 import sys
 from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Any, TypeGuard
+from typing import Any
+
+from modelkit.json_text import is_number
 
 LOWEST = -(2**63) + 1024
 """From here down no number is held."""
@@ -87,10 +89,6 @@ def _number(value: Decimal) -> float:
     return int(value) if value == value.to_integral_value() else float(value)
 
 
-def is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def unenforceable_number(schema: Mapping[str, Any]) -> str | None:
     """A sentence on the first number that cannot be held."""
     for key, number in _numbers(schema):
@@ -139,7 +137,7 @@ def _numbers(schema: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             left += [(one, key if key in _LISTING else str(name)) for name, one in value.items()]
         elif isinstance(value, list):
             left += [(one, key if key in _LISTING else "") for one in value]
-        elif isinstance(value, bool) or not isinstance(value, int | float):
+        elif not is_number(value):
             continue
         elif key in _LISTING or key == _STEP or (key in _BOUNDS and value < _MOST):
             yield key, value

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 
 from modelkit.grammars.patterns.formats import FORMATS
+from modelkit.json_text import is_number
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
 _REMARKS = ("title", "description", "default", "examples")
@@ -54,8 +55,8 @@ def _are_simple(value: Any, depth: int) -> bool:
     return bool(value) and all(is_simple(one, depth) for one in value)
 
 
-def _is_number(value: Any, _: int) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+def _is_small_number(value: Any, _: int) -> bool:
+    return is_number(value) and abs(value) <= _LARGEST
 
 
 def _counts(most: int) -> "Callable[[Any, int], bool]":
@@ -75,7 +76,7 @@ _FITS: dict[str, Callable[[Any, int], bool]] = {
     "enum": _are_texts,
     "const": lambda value, _: isinstance(value, str),
     "format": lambda value, _: isinstance(value, str) and value in FORMATS,
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_small_number),
     **dict.fromkeys(("minLength", "minItems", "maxItems"), _counts(_MOST_FORCED)),
     "maxLength": _counts(_MOST_COUNTED),
 }

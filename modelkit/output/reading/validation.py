@@ -9,8 +9,9 @@ or an object without members, patterns and formats are asked, too.
 import re
 from collections.abc import Mapping, Sequence
 from math import fmod
-from typing import Any, TypeGuard
+from typing import Any
 
+from modelkit.json_text import is_number
 from modelkit.regexes import ways
 from modelkit.schema import named_types, target
 
@@ -139,22 +140,18 @@ def _is(value: object, name: str) -> bool:
         case "object":
             return isinstance(value, dict)
         case "number":
-            return _number(value)
+            return is_number(value)
         case "integer":
-            return _number(value) and (isinstance(value, int) or value.is_integer())
+            return is_number(value) and (isinstance(value, int) or value.is_integer())
         case _:
             return True  # no type of JSON's: it says nothing
 
 
-def _number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _sized(value: Any, schema: Mapping[str, Any]) -> bool:
     def bound(key: str) -> Any:
-        return limit if _number(limit := schema.get(key)) else None
+        return limit if is_number(limit := schema.get(key)) else None
 
-    if _number(value):
+    if is_number(value):
         least, most, above, below, step = map(
             bound, ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
         )

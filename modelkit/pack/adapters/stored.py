@@ -7,13 +7,13 @@ the same base gives the same bytes.
 """
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.json_text import is_finite
 from modelkit.source.safetensors import Header, read_header
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import FLOATS
@@ -130,7 +130,7 @@ def _read(files: Files, name: str, label: str) -> StoredAdapter:
     scales = raw.get("scales", {})
     if not isinstance(scales, dict):
         raise MalformedFile(f"{label}/{CONFIG}: `scales` is not an object")
-    numbers = {module: _number(value, f"{label}/{CONFIG}") for module, value in scales.items()}
+    numbers = {module: _scale(value, f"{label}/{CONFIG}") for module, value in scales.items()}
     base, facts = raw.get("base"), raw.get("facts")
     return StoredAdapter(
         name=name,
@@ -138,7 +138,7 @@ def _read(files: Files, name: str, label: str) -> StoredAdapter:
         config=files[CONFIG],
         header=header,
         scales=numbers,
-        scale=_number(raw.get("scale", 1.0), f"{label}/{CONFIG}"),
+        scale=_scale(raw.get("scale", 1.0), f"{label}/{CONFIG}"),
         base=base if isinstance(base, str) else None,
         kind=str(raw.get("kind")),
         facts=facts if isinstance(facts, dict) else {},
@@ -160,8 +160,8 @@ def _check(header: Header, label: str) -> None:
                 raise MalformedFile(f"{label}: `{shown(name)}` has no `{other[1:]}` beside it")
 
 
-def _number(value: object, label: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+def _scale(value: object, label: str) -> float:
+    if not is_finite(value):
         raise MalformedFile(f"{label}: a scale is {quoted(value)}; a number was expected")
     return float(value)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
+from modelkit.json_text import is_number
 from modelkit.pack.mlx_folder.shard import Piece, Plain
 from modelkit.pack.mlx_lm.pieces import CannotFix
 from modelkit.source.tensor import TensorInfo
@@ -131,7 +132,7 @@ class MutableFolder:
     def number(self, field: str) -> float:
         """Of the text model. Raises CannotFix."""
         value = self.block.get(field)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value):
             raise CannotFix(field)
         return value
 

@@ -9,6 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
+from modelkit.json_text import is_finite
 from modelkit.pack.planning.plan_types import Plan
 from modelkit.pack.quality.options import KEEP
 from modelkit.store.canonical import canonical
@@ -148,7 +149,7 @@ def check_report(value: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         and {"calibration", "held_out"} <= value.keys()
         and any(all(_has(one, kind) for one in known) for kind in (_PREDICTIONS, _VECTORS))
         and isinstance(rows, list)
-        and all(_has(one, _ROW) and (one.get("cost") is None or _number(one["cost"])) for one in rows)
+        and all(_has(one, _ROW) and (one.get("cost") is None or is_finite(one["cost"])) for one in rows)
         and isinstance(offers, list)
         and all(_has(one, _OFFER) for one in offers)
     )
@@ -168,10 +169,6 @@ def _has(value: object, fields: Mapping[str, type]) -> bool:
     if not isinstance(value, Mapping):
         return False
     return all(
-        isinstance(value.get(name), str) if kind is str else _number(value.get(name))
+        isinstance(value.get(name), str) if kind is str else is_finite(value.get(name))
         for name, kind in fields.items()
     )
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

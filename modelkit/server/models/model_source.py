@@ -18,7 +18,7 @@ from modelkit.store.name import Name
 from modelkit.store.store import Store
 from modelkit.verbs import load
 from runtime.models import describe
-from runtime.quoting import quoted, shown
+from runtime.quoting import MOST_OF_A_PATH, quoted, shown
 from runtime.records import dataclass
 
 
@@ -83,9 +83,10 @@ class StoredModels:
         Returns whether it writes text.
         """
         if looks_like_path(name):
+            source = f"FROM {shown(name, MOST_OF_A_PATH)}"
             raise InvalidName(
-                f"{quoted(name)} is a path, and only packages of the store are served",
-                hint=f"Make one of it: `modelkit create NAME`, in its Modelfile `FROM {shown(name)}`.",
+                f"{quoted(name, MOST_OF_A_PATH)} is a path, and only packages of the store are served",
+                hint=f"Make one of it: `modelkit create NAME`, in its Modelfile `{source}`.",
             )
         try:
             package = self._store.resolve(name)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from modelkit.json_text import is_number
 from modelkit.modelfile import PARAMETERS, Parameter
 from modelkit.server.faults import Refused, refused
 from modelkit.server.fields import LEAST_TOP_P, Fields
@@ -64,7 +65,7 @@ def _value(row: Parameter, value: object) -> object:
     if row.kind == "int":
         return max(_LEAST.get(row.name, row.minimum), _whole(row, value))
     if row.kind == "float":
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value):
             raise _wrong_type(row)
         if isinstance(value, int) and abs(value) >= 2**63:
             return value  # refused later
@@ -79,7 +80,7 @@ def _value(row: Parameter, value: object) -> object:
 
 def _whole(row: Parameter, value: object) -> int:
     """Clients send whole numbers as floats; Ollama cuts the rest off, too."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         raise _wrong_type(row)
     return int(value)
 

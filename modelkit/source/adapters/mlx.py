@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.json_text import is_number
 from modelkit.source.adapters.peft import CONFIG
 from modelkit.source.adapters.value import (
     MAX_RANK,
@@ -69,7 +70,7 @@ def _parameters(raw: Mapping[str, Any], where: str) -> tuple[int, float]:
         )
     if type(rank) is not int or not 0 < rank <= MAX_RANK:
         raise MalformedFile(f"{where}: `rank` is {quoted(rank)}; 1 to {MAX_RANK:,} was expected")
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not abs(scale) < 1e9:
+    if not is_number(scale) or not abs(scale) < 1e9:
         raise MalformedFile(f"{where}: `scale` is {quoted(scale)}; a number was expected")
     for name, value in found.items():
         if name not in ("rank", "scale", "dropout", "keys", "alpha") and value:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.json_text import is_number
 from modelkit.regexes import ways
 from modelkit.source.adapters.value import MAX_RANK, refuse_field
 from runtime.quoting import quoted, shown
@@ -162,7 +163,7 @@ def _rank(value: object, key: str, label: str) -> int:
 
 
 def _number(value: object, key: str, label: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
+    if not is_number(value) or not abs(value) < 1e9:
         raise MalformedFile(f"{label}: `{key}` is {quoted(value)}; a number was expected")
     return float(value)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.header import GgufTensor
 from modelkit.source.tree import MODULE_WEIGHTS, open_regular
-from runtime.quoting import shown
+from runtime.quoting import quoted, shown
 
 if TYPE_CHECKING:
     from modelkit.source.gguf.file import GgufFile
@@ -64,7 +64,7 @@ def _mode(metadata: Mapping[str, Any], label: str) -> str | None:
     told = metadata.get(f"{metadata.get('general.architecture')}.pooling_type", 0)
     if type(told) is not int or told not in POOLINGS:
         raise UnsupportedSource(
-            f"{label}: its `pooling_type` is {shown(str(told))}, which no embedding is made by",
+            f"{label}: its `pooling_type` is {quoted(told)}, which no embedding is made by",
             hint="Files that rank texts (4) are not run.",
         )
     return POOLINGS[told]

@@ -17,7 +17,7 @@ from modelkit.source.vocabularies.sentencepiece import agrees, sentencepiece_doc
 from modelkit.source.vocabularies.tiktoken import BY_TYPE, FAMILIES, is_tiktoken, tiktoken_document
 from modelkit.source.vocabularies.words import merges_document, words_document
 from modelkit.temporary import TemporaryFolder
-from runtime.quoting import shown
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _MADE = "tokenizer.json"
@@ -145,7 +145,8 @@ def _ids(name: str, files: Files, config: Mapping[str, Any], label: str) -> Arra
         where = f"{label.rpartition('/')[0]}/{_VOCAB}"
         return by_words(read_json(files[_VOCAB], label=where), config, where, pair=name == WITH_WORDS[0])
     if by_class(config) is None:
-        said = shown(str(config.get("tokenizer_class") or "its class"))
+        named = config.get("tokenizer_class")
+        said = quoted(named) if named else "its class"
         raise UnsupportedSource(f"{label} has no {_VOCAB} beside it, and the ids of {said} are not known")
     return None
 

@@ -97,7 +97,7 @@ def _unknown(config: Mapping[str, Any], label: str) -> UnsupportedSource:
         config.get("tokenizer_class"),
         ", ".join(f"{one}Tokenizer" for one in (*_OF_BYTES, *_OF_WORDS)),
     )
-    said = shown(str(name)) if name else "a class that tokenizer_config.json does not name"
+    said = quoted(name) if name else "a class that tokenizer_config.json does not name"
     return UnsupportedSource(f"{label} is read by {said}; known are {known}")
 
 

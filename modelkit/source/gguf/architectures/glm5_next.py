@@ -23,7 +23,6 @@ from modelkit.source.gguf.architectures.moe import (
     leading_dense,
     shared_expert,
 )
-from modelkit.source.gguf.architectures.moves import row_count
 from modelkit.source.gguf.architectures.parts import (
     MLP,
     NORMS,
@@ -32,7 +31,7 @@ from modelkit.source.gguf.architectures.parts import (
     rule,
     rules,
 )
-from modelkit.source.gguf.architectures.rules import Kept
+from modelkit.source.gguf.architectures.rules import Kept, flat
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 
 _KINDS = {True: "linear_attention", False: "indexed_attention"}
@@ -126,10 +125,6 @@ STREAMS = (
 LIMIT = Special(_read_limit, _write_limit)
 
 
-def _flat(shape: tuple[int, ...], _: object) -> tuple[int, ...]:
-    return (row_count((*shape, 1)),)
-
-
 GLM5NEXT = Architecture(
     "glm5-next",
     (Kind("glm5_next_text", "Glm5NextForConditionalGeneration", aliases=("glm5_next",)),),
@@ -175,7 +170,7 @@ GLM5NEXT = Architecture(
             hc_ffn_base.weight = hc_ffn_base
             hc_ffn_scale.weight = hc_ffn_scale
         """),
-        rule("ssm_a", "self_attn.A_log", Kept(_flat, _flat, DECAY)),
+        rule("ssm_a", "self_attn.A_log", Kept(flat, flat, DECAY)),
         *MLP,
         ROUTER,
         CORRECTION,

@@ -18,7 +18,7 @@ from modelkit.source.gguf.architectures.moe import (
     leading_dense,
     shared_expert,
 )
-from modelkit.source.gguf.architectures.moves import Atom, Link, Shape, Side, row_count
+from modelkit.source.gguf.architectures.moves import Atom, Link, Side, row_count
 from modelkit.source.gguf.architectures.parts import (
     CONTEXT,
     HIDDEN,
@@ -31,7 +31,7 @@ from modelkit.source.gguf.architectures.parts import (
     rule,
     rules,
 )
-from modelkit.source.gguf.architectures.rules import Kept, Members, Rule
+from modelkit.source.gguf.architectures.rules import Kept, Members, Rule, flat
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
 from runtime.records import dataclass
 
@@ -123,10 +123,6 @@ class _Gate(Kept):
         return Kept.link(self, members) if mine else None
 
 
-def _flat(shape: Shape, _: object) -> Shape:
-    return (row_count((*shape, 1)),)
-
-
 KIMI_K3 = Architecture(
     "kimi-k3",
     (Kind("kimi_k3", "KimiK3ForConditionalGeneration"),),
@@ -164,7 +160,7 @@ KIMI_K3 = Architecture(
         *LOW_RANK,
         rule("ssm_g.weight", "self_attn.g_proj.weight", _Gate(delta=True)),
         rule("attn_gate.weight", "self_attn.g_proj.weight", _Gate()),
-        rule("ssm_a", "self_attn.A_log", Kept(_flat, _flat, DECAY)),
+        rule("ssm_a", "self_attn.A_log", Kept(flat, flat, DECAY)),
         *(one for names in _SCORED for one in _scores(*names)),
         *MLP,
         rule("ffn_gate_inp.weight", "block_sparse_moe.gate.weight"),

@@ -2,9 +2,9 @@
 gguf-py's constants). A key that is not here is judged where it is read.
 """
 
-import math
 from typing import Any
 
+from modelkit.json_text import is_finite
 from runtime.quoting import quoted
 
 _MOST = 2**31 - 1  # llama.cpp reads 32 bits
@@ -128,10 +128,6 @@ _FLAGS = [
 _TEXTS = ["hidden_activation", "rope.scaling.type"]
 
 
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
 def _whole(value: Any, least: int) -> bool:
     return type(value) is int and least <= value <= _MOST
 
@@ -150,11 +146,11 @@ _KINDS = {
         )
         for key in _LISTS
     },
-    **dict.fromkeys(_FLOATS, ("a number", _number)),
+    **dict.fromkeys(_FLOATS, ("a number", is_finite)),
     **{
         key: (
             "a number, or one for each block",
-            lambda value: all(map(_number, value)) if isinstance(value, list | tuple) else _number(value),
+            lambda value: all(map(is_finite, value)) if isinstance(value, list | tuple) else is_finite(value),
         )
         for key in _NUMBERS
     },

@@ -54,7 +54,7 @@ def read_adapter(
     """
     kind = metadata.get("adapter.type")
     if metadata.get("general.type") != "adapter" or kind != "lora":
-        raise UnsupportedSource(f"{label} is not a LoRA adapter: its `adapter.type` is {shown(str(kind))}")
+        raise UnsupportedSource(f"{label} is not a LoRA adapter: its `adapter.type` is {quoted(kind)}")
     unread = [key for key in metadata if key.startswith("adapter.") and key not in _READ]
     if unread:
         raise UnsupportedSource(
@@ -98,7 +98,7 @@ def _row(name: object, config: Mapping[str, Any], label: str) -> Architecture:
             found = row, kind
     if found is None:
         raise UnsupportedSource(
-            f"{label} is an adapter for `{shown(str(name))}`, and the base is a {shown(model_type)} model"
+            f"{label} is an adapter for {quoted(name)}, and the base is a {shown(model_type)} model"
         )
     return found[0]
 

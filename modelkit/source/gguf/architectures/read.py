@@ -15,7 +15,7 @@ from modelkit.source.gguf.architectures.exchange import Reading
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Link, Origin, RowsDiffer, Shape, meant_shape
 from modelkit.source.gguf.architectures.table import ELSEWHERE, NAMES, ROWS
-from runtime.quoting import shown
+from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 # Images and sound, which Ollama keeps in the text model's file. No model here runs them.
@@ -78,7 +78,7 @@ def _name(metadata: Mapping[str, Any], label: str) -> str:
     kind = metadata.get("general.type", "model")
     if kind != "model":
         raise UnsupportedSource(
-            f"{label} is not a model: its `general.type` is {shown(str(kind))}",
+            f"{label} is not a model: its `general.type` is {quoted(kind)}",
             hint="FROM takes the model's own file.",
         )
     name = metadata.get("general.architecture")

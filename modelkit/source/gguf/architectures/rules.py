@@ -7,6 +7,7 @@ side writes (a fused matrix, say) come after those for the usual form.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Protocol
 
 from modelkit.source.gguf.architectures.changes import Change
@@ -49,6 +50,11 @@ class Rule:
     move: Move
     written: bool = True
     """False: a form that some files have, and that is read only."""
+
+
+def flat(shape: Shape, _: object) -> Shape:
+    """A Reshape: all elements along one dimension."""
+    return (prod(shape),)
 
 
 @dataclass(frozen=True, slots=True)

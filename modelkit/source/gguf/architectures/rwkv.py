@@ -10,7 +10,7 @@ from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Atom, Link, Shape, Side, row_count
 from modelkit.source.gguf.architectures.parts import HIDDEN, INNER, LAYER_NORM, rule, rules
-from modelkit.source.gguf.architectures.rules import Kept, Members, Move, Rule
+from modelkit.source.gguf.architectures.rules import Kept, Members, Move, Rule, flat
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from runtime.records import dataclass
 
@@ -19,18 +19,11 @@ _MIXED = "rwkvag"
 _LOW, _HIGH = "lora.0.weight", "lora.2.weight"
 
 
-def _flat(shape: Shape, _: Facts) -> Shape:
-    size = 1
-    for length in shape:
-        size *= length
-    return (size,)
-
-
 def _by_head(shape: Shape, facts: Facts) -> Shape:
     return (shape[0] // max(facts.head_dim, 1), facts.head_dim)
 
 
-_VECTOR = Kept(to_theirs=_flat)
+_VECTOR = Kept(to_theirs=flat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +41,7 @@ class _Shares:
         size = shape[-1]
         apart = len(members.ours) > 1
         whole, one = (count, 1, 1, size), (1, 1, size) if apart else (count, 1, 1, size)
-        if their in members.shapes and (shape[0] != count or _flat(shape, members.facts) != (count * size,)):
+        if their in members.shapes and (shape[0] != count or flat(shape, members.facts) != (count * size,)):
             return None
         held = (1,) * count if apart else (count,)
         ours = tuple(
@@ -116,7 +109,7 @@ RWKV7 = Architecture(
         """),
         rule("time_mix_k_k.weight", "attn.k_k", _VECTOR),
         rule("time_mix_k_a.weight", "attn.k_a", _VECTOR),
-        rule("time_mix_r_k.weight", "attn.r_k", Kept(_by_head, _flat)),
+        rule("time_mix_r_k.weight", "attn.r_k", Kept(_by_head, flat)),
         rule("channel_mix_lerp_k.weight", "ffn.x_k", _VECTOR),
         rule("time_mix_lerp_fused.weight", [f"attn.x_{part}" for part in _MIXED], _Shares()),
         rule("time_mix_lerp_fused.weight", "attn.x_x", _Shares()),

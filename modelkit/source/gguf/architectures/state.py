@@ -6,7 +6,7 @@ from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Shape
 from modelkit.source.gguf.architectures.parts import HIDDEN, rule, rules
-from modelkit.source.gguf.architectures.rules import Kept, Rule
+from modelkit.source.gguf.architectures.rules import Kept, Rule, flat
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special, Written
 
 
@@ -24,13 +24,6 @@ def _column(shape: Shape, _: Facts) -> Shape:
     return (*shape, 1)
 
 
-def _flat(shape: Shape, _: Facts) -> Shape:
-    size = 1
-    for length in shape:
-        size *= length
-    return (size,)
-
-
 def _by_group(shape: Shape, facts: Facts) -> Shape:
     groups = max(facts.count("n_groups", "mamba_n_groups", default=1), 1)
     return (groups, shape[0] // groups)
@@ -39,9 +32,9 @@ def _by_group(shape: Shape, facts: Facts) -> Shape:
 FILTERS = Kept(_filters_to_ours, _filters_to_theirs)
 RATES = Kept(change=DECAY)
 """[channels, state], as in Mamba."""
-RATE_OF_HEADS = Kept(_flat, _column, DECAY)
-OF_HEADS = Kept(_flat, _column)
-GROUPED_NORM = Kept(_flat, _by_group)
+RATE_OF_HEADS = Kept(flat, _column, DECAY)
+OF_HEADS = Kept(flat, _column)
+GROUPED_NORM = Kept(flat, _by_group)
 
 
 def mamba(home: str) -> tuple[Rule, ...]:

@@ -1,12 +1,12 @@
 """The small files beside a tokenizer.json: what a model's makers publish, made of GGUF metadata."""
 
 import json
-import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from modelkit.errors import MalformedFile
+from modelkit.json_text import is_finite
 from modelkit.source.gguf.vocabulary.pieces import KEY
 from modelkit.source.gguf.vocabulary.special import Special
 from runtime.quoting import quoted
@@ -54,7 +54,7 @@ def generation_config(
     for theirs, ours in _PARAMETERS.items():
         value = metadata.get(_SAMPLING + theirs)
         if value is not None:
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            if not is_finite(value):
                 raise MalformedFile(
                     f"{label}: `{_SAMPLING}{theirs}` is {quoted(value)}; a number was expected"
                 )

@@ -24,7 +24,7 @@ from modelkit.source.gguf.vocabulary.pieces import (
     WORDS,
 )
 from modelkit.source.gguf.vocabulary.words import file_piece, word_metadata
-from runtime.quoting import quoted, shown
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 _BLANK = "\u2581"
@@ -69,7 +69,7 @@ def kind_of(document: Mapping[str, Any], *, plain: bool, label: str) -> str:
         if "ByteLevel" in text:
             return BYTES
     raise UnsupportedSource(
-        f"{label} has a tokenizer ({shown(str(model['type']))}) that no GGUF file can hold as it is"
+        f"{label} has a tokenizer ({quoted(model['type'])}) that no GGUF file can hold as it is"
     )
 
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 import modelkit
 from modelkit.errors import ModelkitError
 from modelkit.modelfile import Modelfile
-from modelkit.pack.adapters.stored import read_stored
+from modelkit.pack.adapters.stored import VERSION, read_stored
 from modelkit.pack.metadata import FILE, read_metadata
 from modelkit.pack.prepare import prepare
 from modelkit.store.store import Store
@@ -79,6 +79,15 @@ def test_adapters_keep_their_order_and_names(folder: Path) -> None:
     np.testing.assert_array_equal(
         np.array(brought.pairs["model.layers.1.self_attn.q_proj"].down), TENSORS[f"{Q}.lora_A.weight"].T
     )
+
+
+def test_a_scale_that_no_float_holds_is_refused(tmp_path: Path) -> None:
+    config, weights = tmp_path / "adapter_config.json", tmp_path / "adapter.safetensors"
+    config.write_text(json.dumps({"version": VERSION, "scale": 10**400}), encoding="utf-8")
+    save_file({"x.lora_down": np.ones((2, 1), np.float32), "x.lora_up": np.ones((1, 2), np.float32)}, weights)
+    files = {f"adapters/a/{path.name}": path for path in (config, weights)}
+    with pytest.raises(ModelkitError, match="a scale is a whole number of 1,329 bits"):
+        read_stored(files, "it")
 
 
 @pytest.mark.parametrize("fuse", [False, True])
