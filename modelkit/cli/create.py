@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from modelkit.modelfile import Recipe
     from modelkit.pack.build import Created
     from modelkit.pack.planning.plan_types import Plan
-    from modelkit.pack.prepare import Preparation
+    from modelkit.pack.preparation import Preparation
     from modelkit.store import Name
 
 _STDIN = Path("-")

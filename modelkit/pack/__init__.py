@@ -4,7 +4,8 @@
     sources, origins        what FROM and DRAFT point at, opened; how a package remembers it
     inheritance, formats    what the Modelfile says, over what comes with the model; how weights are stored
     accept, tying           is this a model that runs, and which one; is a stored output head a copy
-    prepare, part           everything decided and checked, nothing written; one model of it
+    prepare, preparation    everything decided and checked, nothing written; what comes of that
+    part                    one model of a package: the target, or the draft
     planning                which tensor gets which format, and the files that will hold it
     quality                 formats chosen by what they cost
     adapters                adapters placed in the network, or fused into weights

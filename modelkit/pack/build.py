@@ -22,7 +22,8 @@ from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Provenance
 from modelkit.pack.part import CONFIG, Part
 from modelkit.pack.planning.plan_types import Plan
-from modelkit.pack.prepare import Preparation, prepare
+from modelkit.pack.preparation import Preparation
+from modelkit.pack.prepare import prepare
 from modelkit.pack.writing.conversion import checking, remember, source_digests, write_weights
 from modelkit.progress import Progress, Silent
 from modelkit.source.shards import INDEX

@@ -10,7 +10,7 @@ more. No weight is read, but where a file has a head beside a config that ties i
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.styles.table import style_named
@@ -31,10 +31,11 @@ from modelkit.pack.licenses import license_files
 from modelkit.pack.metadata import DRAFT_FOLDER, Metadata, Provenance
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.model_setup import ModelSetup, Unfit, read_setup
-from modelkit.pack.origins import Line, lines_of
+from modelkit.pack.origins import lines_of
 from modelkit.pack.part import Part
 from modelkit.pack.planning.heads import has_head, head_notes
 from modelkit.pack.planning.plan_types import Role
+from modelkit.pack.preparation import Preparation
 from modelkit.pack.sources import Origin, Source, open_origin, with_head
 from modelkit.pack.writing.conversion import memo_key, recall, source_digests
 from modelkit.progress import Progress, Silent
@@ -48,50 +49,7 @@ from runtime.models import Described, describe
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
-    from modelkit.chat.capabilities import Capabilities
     from modelkit.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class Preparation:
-    """A package ready to be written."""
-
-    target: Part
-    draft: Part | None
-    metadata: Metadata
-    """Without provenance, which needs the sources' digests."""
-    capabilities: "Capabilities | None"
-    """Of the chat template."""
-    texts: Mapping[str, bytes]
-    """The files that the Modelfile itself brings, by path."""
-    notes: tuple[str, ...]
-    """Sentences for the user."""
-    origin: tuple[Line, ...]
-    """The directives that say where the weights come from."""
-    write_bytes: int
-    """What may have to be written, at most."""
-    adapters: tuple[Carried, ...] = ()
-    """In the order in which they were named."""
-
-    @property
-    def parts(self) -> tuple[tuple[str, Part], ...]:
-        """(folder in the package, part): "" is the target's."""
-        return (("", self.target), *(((f"{DRAFT_FOLDER}/", self.draft),) if self.draft else ()))
-
-    @property
-    def size_bytes(self) -> int:
-        weights = sum(part.plan.nbytes for _, part in self.parts)
-        return weights + sum(one.nbytes for one in self.adapters)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "target": self.target.plan.to_json(),
-            "draft": self.draft.plan.to_json() if self.draft else None,
-            "adapters": [one.to_json() for one in self.adapters],
-            "size_bytes": self.size_bytes,
-            "write_bytes": self.write_bytes,
-            "notes": list(self.notes),
-        }
 
 
 def prepare(
