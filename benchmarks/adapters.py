@@ -29,7 +29,7 @@ from benchmarks.known_text import make, order
 from runtime import cpu
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.nn.adapters.adapter import Adapter, logical_shape
 from runtime.nn.adapters.low_rank import LowRank, LowRanks
 from runtime.nn.adapters.rows import Members, RowAdapters

@@ -35,7 +35,7 @@ from runtime import cpu
 from runtime.device import device
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.sampling.params import SamplingParams
 folder, tokens, ids, bind = Path({folder!r}), {tokens}, {ids}, {bind}
 def load():

@@ -42,7 +42,7 @@ import mlx.core as mx
 from pathlib import Path
 from runtime import cpu, device
 from runtime.cache.build import build_memory
-from runtime.loading import begin_load
+from runtime.loading.load import begin_load
 from runtime.step import Inputs, Step
 imported = time.perf_counter()
 folder, ids = Path({folder!r}), {ids}

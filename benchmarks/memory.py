@@ -29,10 +29,10 @@ from runtime.cache.memory import LayerMemory  # noqa: E402
 from runtime.cache.protocol import by_layout  # noqa: E402
 from runtime.cpu import native  # noqa: E402
 from runtime.cpu.threads import set_threads  # noqa: E402
-from runtime.holding import weight_bytes  # noqa: E402
 from runtime.nn.operations import ops  # noqa: E402
 from runtime.parts.attention import Scoring  # noqa: E402
 from runtime.step import Inputs, Step  # noqa: E402
+from runtime.weights.holding import weight_bytes  # noqa: E402
 
 OUTPUTS, INPUTS, GROUP = 3072, 2048, 64
 HEADS, SIZES = 4, (64, 128)

@@ -69,7 +69,7 @@ def answer(kind: str, seconds: float) -> None:
     from runtime.cpu import bind_blas
     from runtime.engine.engine import Engine, Options
     from runtime.engine.request import Request
-    from runtime.loading import load_model
+    from runtime.loading.load import load_model
     from runtime.sampling.params import SamplingParams
 
     bind_blas()

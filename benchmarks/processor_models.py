@@ -330,7 +330,7 @@ def write(folder: Path, config: dict[str, Any]) -> None:
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
-    from runtime.models.architecture import describe
+    from runtime.models.registry.described import describe
 
     described = describe(config)
     network = described.family.build(described.config)

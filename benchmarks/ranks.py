@@ -209,7 +209,7 @@ def loaded(folder: Path, group: Any, shards: int) -> tuple[Any, Any]:
     import mlx.core as mx
 
     from runtime.device import device
-    from runtime.loading import load_model
+    from runtime.loading.load import load_model
     from runtime.ranks.load import Assignment, load_share
     from runtime.ranks.parts import parts_of
     from runtime.ranks.plan import Host, decide

@@ -42,7 +42,7 @@ from runtime import cpu, device  # noqa: E402
 from runtime.engine.engine import Engine, Options  # noqa: E402
 from runtime.engine.request import Request, Usage  # noqa: E402
 from runtime.loaded import LoadedModel  # noqa: E402
-from runtime.loading import load_model  # noqa: E402
+from runtime.loading.load import load_model  # noqa: E402
 from runtime.sampling.params import SamplingParams  # noqa: E402
 from runtime.speculate.draft_model import ModelDrafter  # noqa: E402
 from runtime.speculate.drafter import Drafter  # noqa: E402

@@ -35,7 +35,7 @@ from runtime import host  # noqa: E402
 from runtime.cpu import bind_blas  # noqa: E402
 from runtime.engine.engine import Engine, Options  # noqa: E402
 from runtime.engine.request import Request  # noqa: E402
-from runtime.loading import load_model  # noqa: E402
+from runtime.loading.load import load_model  # noqa: E402
 from runtime.sampling.params import SamplingParams  # noqa: E402
 
 LAYERS, WIDTH, PROMPT = 6, 768, 256

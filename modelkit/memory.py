@@ -1,7 +1,7 @@
 """What running a model will take, foreseen from headers, and what to do where it is more than there is.
 
-Nothing is read but headers: the counting is that of `runtime.forecast`, over placeholders. A context that
-does not fit is not an error, since few conversations fill it; the user is told before anything is loaded.
+Nothing is read but headers: the counting is that of `runtime.loading.forecast`, over placeholders. A context
+that does not fit is no error, since few conversations fill it; the user is told before anything is loaded.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from runtime.cache.layout import (
     sequence_bytes,
     wide_step_bytes,
 )
-from runtime.forecast import Demand, foresee
+from runtime.loading.forecast import Demand, foresee
 from runtime.records import dataclass
 
 # Formats that take less than any float type, the one that costs less quality first.

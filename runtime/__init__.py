@@ -7,8 +7,8 @@
     cpu            MLX on a processor: kernels of our own, BLAS, threads
     cache          what layers remember: key-value caches, recurrent states, the prefix cache
     blocks         GGUF's block formats; `quant`: the table of weight formats
-    weights        tensors into modules; `holding`: in which form, and how many bytes that takes
-    load_plan      what becomes of each tensor; `forecast` and `loading` follow that plan
+    weights        tensors into modules, in which form, and how many bytes that takes
+    loading        a checkpoint becomes a model in memory: the plan, its forecast, the load
     loaded         a model in memory; `embedding`: vectors of texts
     sampling       logits to tokens
     speculate      speculative decoding: drafters, and how far they draft

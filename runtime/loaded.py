@@ -10,7 +10,7 @@ from runtime.cache.build import build_memory
 from runtime.cache.layout import LayerSpec
 from runtime.cache.memory import LayerMemory
 from runtime.errors import BadTokenIds
-from runtime.models.architecture import Described
+from runtime.models.registry.described import Described
 from runtime.nn.positions.rope_spec import long_after
 from runtime.quoting import quoted
 from runtime.records import dataclass

@@ -43,7 +43,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "runtime.ranks.ring",
         ),
     ),
-    (True, ("runtime.cache", "runtime.weights", "runtime.holding", "runtime.cpu")),
+    (True, ("runtime.cache", "runtime.weights", "runtime.cpu")),
     (True, ("runtime.nn.scans",)),
     (True, ("runtime.nn.operations", "runtime.device", "runtime.streams")),
     (True, ("runtime.nn",)),
@@ -55,12 +55,11 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (False, ("runtime.config", "runtime.sampling")),
     (False, ("runtime.tensors",)),
     (False, ("runtime.trunks",)),
-    (False, ("runtime.models",)),
+    (False, ("runtime.models.family",)),
+    (True, ("runtime.models", "runtime.models.registry")),
     (
         True,
         (
-            "runtime.load_plan",
-            "runtime.forecast",
             "runtime.loading",
             "runtime.loaded",
             "runtime.embedding",
@@ -295,11 +294,12 @@ def test_one_file_knows_where_a_wrapper_keeps_its_text_model() -> None:
 
 
 def _of_families() -> set[str]:
-    """The modules of single families, their configs' included."""
+    """The modules of single families, their configs' and those of a family's room included."""
     from runtime.models import ARCHITECTURES
 
     families = {f"runtime.models.{module}" for module in ARCHITECTURES.values()}
-    return families | {f"{module}_config" for module in families}
+    rooms = {module for module in _modules() if module.rpartition(".")[0] in families}
+    return families | rooms | {f"{module}_config" for module in families}
 
 
 def test_a_field_is_explained_under_it() -> None:
@@ -320,7 +320,7 @@ def test_a_benchmark_imports_what_is_there(path: Path) -> None:
 
 # Tables about families, not of one: each says of many what other programs call things, or do with them.
 ABOUT_FAMILIES = {
-    "runtime.models.names",
+    "runtime.models.registry.names",
     "runtime.config.spellings",  # other names of config fields, needed before a family is found
     "modelkit.pack.planning.renamings",  # what tools from before transformers 5 call config fields
     "modelkit.pack.mlx_lm.limits",  # what mlx-lm computes otherwise

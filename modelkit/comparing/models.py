@@ -101,7 +101,7 @@ def load_side(side: Side, dtype: str | None = "float32") -> "LoadedModel":
     from runtime.device import device
     from runtime.engine.adapters import Adapters
     from runtime.errors import RuntimeFault
-    from runtime.loading import load_model
+    from runtime.loading.load import load_model
     from runtime.quality.reading import adapted
 
     opened, here = side.opened, device()

@@ -29,9 +29,9 @@ from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.thread import MlxThread
 from runtime.errors import ProcessLimit, TooLarge, UnsupportedModel, WeightMismatch
-from runtime.forecast import Demand
 from runtime.loaded import LoadedModel
-from runtime.loading import Loading, begin_load
+from runtime.loading.forecast import Demand
+from runtime.loading.load import Loading, begin_load
 from runtime.models import describe
 from runtime.nn.operations import ops
 from runtime.records import dataclass

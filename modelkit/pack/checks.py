@@ -282,7 +282,7 @@ def check_config(config: Mapping[str, Any], called: str) -> None:
 def check_tensors(source: "Source", plan: "Plan") -> None:
     """Raise PlanError unless the planned tensors are those of the planned config."""
     from runtime.errors import RuntimeFault
-    from runtime.forecast import check_weights
+    from runtime.loading.forecast import check_weights
 
     origin = source.inventory.origin
     try:
@@ -311,8 +311,8 @@ def _widths(plan: "Plan") -> dict[str, int]:
 
 def _unused(plan: "Plan") -> tuple[str, ...]:
     """What of a package will not be run, though it is kept."""
+    from runtime.loading.unused import unused_parts
     from runtime.models import describe
-    from runtime.models.unused import unused_parts
 
     return unused_parts(describe(plan.config), plan.stored())
 

@@ -107,7 +107,7 @@ def _renamed(inventory: Inventory, before: str, after: str) -> Inventory:
 
 def _fits(inventory: Inventory) -> bool:
     from runtime.errors import RuntimeFault
-    from runtime.forecast import check_weights
+    from runtime.loading.forecast import check_weights
 
     spare = masks(inventory)
     stored = {
@@ -125,7 +125,7 @@ def settle_headless(source: Source) -> Source:
     """Where a head is missing that the config does not tie, and sentence-transformers' files say what the
     model is for: a source whose config names the class without one. The same in any other case.
     """
-    from runtime.models.names import HEADLESS, architecture_name
+    from runtime.models.registry.names import HEADLESS, architecture_name
 
     inventory = source.inventory
     bare = HEADLESS.get(architecture_name(inventory.config))

@@ -35,9 +35,9 @@ from runtime.cache.layout import (
     misfits,
 )
 from runtime.errors import UnsupportedModel, WeightMismatch
-from runtime.forecast import foresee
+from runtime.loading.forecast import foresee
+from runtime.loading.unused import unused_parts
 from runtime.models import Described, architecture_name, describe
-from runtime.models.unused import unused_parts
 
 if TYPE_CHECKING:
     from modelkit.chat.capabilities import Capabilities

@@ -1,22 +1,16 @@
 """Architectures: each file holds one family's config, modules, memory layout and checkpoint names.
 
-To add one: write the file with its `FAMILY` (`family.Family`), add its names to `names.ARCHITECTURES`. A
-config that is long has a file beside it (`gemma4_config`).
+To add one: write the file with its `FAMILY` (`family.Family`), add its names to `registry.names`. A long
+config has a file beside it, called after it (`gemma4_config`), and so has any other part.
 
-What all families share:
-    family          the record with which a family's file ends
-    names           names in config.json -> the file that runs them
-    architecture    a config -> its family, parsed config and layout (`Described`)
-    headless        a family's network without its output head, for embeddings
-    both_ways       a family's network with attention in both directions, for embeddings
-    multimodal      the text model of a multimodal checkpoint
-    unused          tensors of a checkpoint that are kept and not run
-    row_trace       where the rows of a checkpoint's tensors arrive in the network
+family        what a family is: the record with which each file ends
+registry      which family runs a config.json
+multimodal    models whose text model is one of the other families'
 """
 
-from runtime.models.architecture import Described, describe, find_family
 from runtime.models.family import Family, Network
-from runtime.models.names import ARCHITECTURES, architecture_name
+from runtime.models.registry.described import Described, describe, find_family
+from runtime.models.registry.names import ARCHITECTURES, architecture_name
 
 __all__ = [
     "ARCHITECTURES",

@@ -15,7 +15,7 @@ from runtime.config.decoder import layer_count, one_rope, read_shape
 from runtime.config.expert_groups import read_groups
 from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.names import architecture_name
+from runtime.models.registry.names import architecture_name
 from runtime.nn.attention.fused_attention import FusedAttention
 from runtime.nn.attention.self_attention import HeadNormAttention
 from runtime.nn.layer import FeedForward, Mixer
@@ -36,7 +36,7 @@ from runtime.trunks.mixture import (
     feed_forward,
     softmax_mixture,
 )
-from runtime.weights import stored_packing, unpacked
+from runtime.weights.packing import stored_packing, unpacked
 
 
 @dataclass(frozen=True, slots=True)

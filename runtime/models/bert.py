@@ -22,7 +22,7 @@ from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
 from runtime.models.bert_config import BUCKETS, Config, parse
 from runtime.models.family import Family
-from runtime.models.names import architecture_name
+from runtime.models.registry.names import architecture_name
 from runtime.nn.attention.attend import split_heads
 from runtime.nn.attention.bidirectional import Between, attend_both_ways
 from runtime.nn.feed_forward.mlp import ACTIVATIONS

@@ -14,7 +14,7 @@ from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_sh
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.laguna import gates, layer_rope
-from runtime.models.names import architecture_name
+from runtime.models.registry.names import architecture_name
 from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 

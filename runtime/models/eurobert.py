@@ -9,7 +9,7 @@ from typing import Any
 
 from runtime.config.decoder import layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
-from runtime.models.both_ways import looking_ahead
+from runtime.models.family.both_ways import looking_ahead
 from runtime.models.llama import FAMILY as LLAMA
 from runtime.models.llama import Config
 

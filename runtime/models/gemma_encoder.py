@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.config.fields import Fields
-from runtime.models.both_ways import both_ways, layout
+from runtime.models.family.both_ways import both_ways, layout
 from runtime.models.gemma import FAMILY as DECODER
 from runtime.models.gemma import Config, Gemma, parse_causal
 from runtime.tensors.checkpoint import TRUNK, Checkpoint, always

@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.rotary_encoder import QKV, Config, family, plainly, read_sizes
+from runtime.models.family.rotary_encoder import QKV, Config, family, plainly, read_sizes
 from runtime.quoting import quoted
 
 _PUBLISHED = "new"

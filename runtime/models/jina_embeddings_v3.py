@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.config.fields import Fields
-from runtime.models.rotary_encoder import QKV, Config, family, plainly, read_sizes
+from runtime.models.family.rotary_encoder import QKV, Config, family, plainly, read_sizes
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -10,7 +10,7 @@ from typing import Any
 
 from runtime.config.fields import Fields
 from runtime.models import llama
-from runtime.models.both_ways import looking_ahead
+from runtime.models.family.both_ways import looking_ahead
 from runtime.models.llama import Config
 
 

@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
-from runtime.models.rotary_encoder import QKV, Config, family, plainly, read_sizes
+from runtime.models.family.rotary_encoder import QKV, Config, family, plainly, read_sizes
 from runtime.quoting import quoted
 
 # Fields of Nomic's own form, and what transformers calls them.

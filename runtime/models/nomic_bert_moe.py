@@ -15,9 +15,9 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.config.fields import Fields
+from runtime.models.family.rotary_encoder import Config as Plain
+from runtime.models.family.rotary_encoder import RotaryEncoder, family, feed_forward, plainly
 from runtime.models.nomic_bert import AROUND, FUSED, PREFIXES, SENSITIVE, SHARED, respelled, sizes_of
-from runtime.models.rotary_encoder import Config as Plain
-from runtime.models.rotary_encoder import RotaryEncoder, family, feed_forward, plainly
 from runtime.nn.feed_forward.experts import Experts
 from runtime.nn.feed_forward.router import choose
 from runtime.nn.linear import linear

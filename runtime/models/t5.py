@@ -20,7 +20,7 @@ from runtime.cache.layout import Encoder as Encoded
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layer
 from runtime.models.family import Family
-from runtime.models.names import architecture_name
+from runtime.models.registry.names import architecture_name
 from runtime.models.t5_config import Config, parse
 from runtime.nn.attention.attend import attend, attend_over, split_heads
 from runtime.nn.attention.bidirectional import attend_both_ways, whole_texts

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import mlx.core as mx
 import numpy as np
 
+from runtime.loading.unused import adapted
 from runtime.models import Described
-from runtime.models.unused import adapted
 
 
 def owners(described: Described, stored: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:

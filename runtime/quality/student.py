@@ -9,13 +9,13 @@ from dataclasses import replace
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from runtime.holding import Holding, fill
 from runtime.loaded import LoadedModel
 from runtime.nn.weights.embedding_types import set_embedding_types
 from runtime.quality.errors import packed, rounded
 from runtime.quant import Format
 from runtime.records import dataclass
-from runtime.weights import fit
+from runtime.weights.fit import fit
+from runtime.weights.holding import Holding, fill
 
 LEAVES = ("weight", "scales", "biases")
 

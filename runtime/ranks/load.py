@@ -14,10 +14,10 @@ from mlx.utils import tree_flatten
 
 from runtime.device import Device
 from runtime.errors import CannotCut, TooLarge
-from runtime.load_plan import LoadPlan, float_of, wanted_dtype
 from runtime.loaded import LoadedModel
-from runtime.loading import LocalPart, begin_load, plan_to_cut, read_tensors
-from runtime.models.architecture import Described, describe
+from runtime.loading.load import LocalPart, begin_load, plan_to_cut, read_tensors
+from runtime.loading.plan import LoadPlan, float_of, wanted_dtype
+from runtime.models.registry.described import Described, describe
 from runtime.nn.adapters.adapter import Adapter
 from runtime.nn.adapters.low_rank import LowRanks
 from runtime.ranks.calls import then_given
@@ -143,7 +143,7 @@ class Cutting:
 
 @dataclass(frozen=True, slots=True)
 class CutByPlan:
-    """What `load_model` does with a network of which this rank has a share (`runtime.loading.Cut`)."""
+    """What `load_model` does with a network of which this rank has a share (`runtime.loading.load.Cut`)."""
 
     assigned: Assignment
     files: Sequence[Path]

@@ -11,16 +11,16 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec, Shared, sequence_bytes
 from runtime.device import Device
 from runtime.errors import WeightMismatch
-from runtime.holding import held_tensors
-from runtime.load_plan import device_for_cutting, float_of, plan_for, wanted_dtype
-from runtime.models.architecture import describe
+from runtime.loading.plan import device_for_cutting, float_of, plan_for, wanted_dtype
+from runtime.models.registry.described import describe
 from runtime.ranks.pairs import brought_share
 from runtime.ranks.pieces import Shard
 from runtime.ranks.plan import Brought, Copy, LayerPart, Parts
 from runtime.ranks.shards import Splits, splits_of
 from runtime.ranks.trunk import LayerChain, chain_of
 from runtime.records import dataclass
-from runtime.weights import DTYPES, dtype_problems
+from runtime.weights.files import DTYPES, dtype_problems
+from runtime.weights.holding import held_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def parts_of(
     on: Device | None = None,
     adapters: Iterable[tuple[str, tuple[int, ...]]] = (),
 ) -> Parts:
-    """The parts of a model, given as in `runtime.forecast.foresee`, of which `shards` ranks share each stage.
+    """The parts of a model, given as in `loading.forecast.foresee`, of which `shards` ranks share each stage.
 
     adapters: shapes of tensors that they bring, named as in `runtime.nn.adapters.low_rank`.
     on: a device like those of all hosts; its memory is not looked at. Raises CannotCut, naming what cannot be

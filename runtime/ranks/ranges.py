@@ -15,7 +15,7 @@ import numpy as np
 from runtime.cpu.native.mapped_weights import header_of
 from runtime.ranks.pieces import Range
 from runtime.records import dataclass
-from runtime.weights import DTYPES
+from runtime.weights.files import DTYPES
 
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SAME = frozenset(DTYPES) - {"BOOL"}

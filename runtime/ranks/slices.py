@@ -20,7 +20,7 @@ from runtime.errors import CannotCut
 from runtime.ranks.pieces import Range
 from runtime.ranks.ranges import Taking
 from runtime.records import dataclass
-from runtime.weights import DTYPES
+from runtime.weights.files import DTYPES
 
 Headers = Mapping[str, tuple[str, tuple[int, ...]]]
 """name -> (safetensors dtype name, shape)."""

@@ -11,7 +11,7 @@ import mlx.core as mx
 from runtime.cache.layout import Full, Rotating
 from runtime.cache.memory import LayerMemory
 from runtime.loaded import LoadedModel
-from runtime.models.architecture import Described
+from runtime.models.registry.described import Described
 from runtime.speculate.chain import DraftChain, within
 from runtime.speculate.drafter import Proposal, Rows, pass_cost
 from runtime.step import Inputs, Step

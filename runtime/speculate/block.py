@@ -20,7 +20,7 @@ import mlx.core as mx
 from runtime.cache.budget import Budget
 from runtime.cache.trie import Keys, in_namespace
 from runtime.loaded import LoadedModel
-from runtime.models.architecture import Described
+from runtime.models.registry.described import Described
 from runtime.records import dataclass
 from runtime.speculate.chain import DraftChain
 from runtime.speculate.drafter import Proposal, Rows, own_memory, pass_cost

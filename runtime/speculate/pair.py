@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from runtime.cache.memory import LayerMemory
 from runtime.errors import NotSupported
 from runtime.loaded import LoadedModel
-from runtime.models.architecture import Described
+from runtime.models.registry.described import Described
 from runtime.speculate.assistant import AssistantDrafter, assistant_problem, is_assistant, layers_read
 from runtime.speculate.block import BlockDrafter, is_block_draft
 from runtime.speculate.draft_model import ModelDrafter

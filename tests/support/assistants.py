@@ -8,7 +8,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.support.checkpoints import random_state
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "special"

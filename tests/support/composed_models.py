@@ -15,7 +15,7 @@ from runtime.device import device
 from runtime.engine.adapters import AdapterSource
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.nn.adapters.low_rank import LowRanks
 from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.forced_tokens import ForcedDrafter

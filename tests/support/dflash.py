@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.support.checkpoints import write_checkpoint
 
 Array = np.ndarray

@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from runtime.errors import UnsupportedModel, WeightMismatch
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.models import Described, describe
 from runtime.step import Inputs, Step
 from runtime.trunks.pruned import NEVER

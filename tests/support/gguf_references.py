@@ -25,7 +25,7 @@ from modelkit.source.gguf.architectures import (
 from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.tensor import TensorInfo
 from runtime.models import find_family
-from runtime.models.architecture import whole_config
+from runtime.models.registry.described import whole_config
 from tests.support.checkpoints import random_state
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "gguf"

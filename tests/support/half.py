@@ -17,7 +17,7 @@ from runtime.cpu import native
 from runtime.cpu.native import on_processor
 from runtime.device import Device
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.nn.feed_forward.experts import SwitchLinear
 from tests.support.checkpoints import random_state
 from tests.support.parity import LEAST_BAR, Reference

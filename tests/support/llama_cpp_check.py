@@ -22,7 +22,7 @@ import numpy as np
 import modelkit
 from modelkit.errors import ModelkitError
 from modelkit.store.store import Store
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.support.checkpoints import write_checkpoint
 from tests.support.gguf_references import GgufReference
 from tests.support.gguf_round import exported

@@ -29,9 +29,9 @@ from runtime.engine.options import Options
 from runtime.engine.request import Request
 from runtime.engine.stream import Stream
 from runtime.errors import CannotCut
-from runtime.load_plan import device_for_cutting
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
+from runtime.loading.plan import device_for_cutting
 from runtime.models import describe
 from runtime.nn.adapters.low_rank import LowRanks
 from runtime.ranks.follow import Follower

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from runtime.models import ARCHITECTURES, architecture_name, describe, find_family
-from runtime.models.multimodal import TEXTS
-from runtime.models.names import module_name
-from runtime.models.refused import REFUSED
+from runtime.models.multimodal.text_models import TEXTS
+from runtime.models.registry.names import module_name
+from runtime.models.registry.refused import REFUSED
 from runtime.trunks.taps import taps_of
 from tests.support.half import Half
 from tests.support.parity import Reference, cut_logits, full_logits

@@ -13,7 +13,7 @@ import numpy as np
 from runtime.cache.build import build_memory
 from runtime.cache.memory import LayerMemory
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.models import Described, describe
 from runtime.nn.positions.rope_spec import long_after
 from runtime.step import Inputs, Step

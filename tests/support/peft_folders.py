@@ -10,8 +10,8 @@ import mlx.core as mx
 import numpy as np
 from safetensors.numpy import save_file
 
+from runtime.loading.unused import without_unused
 from runtime.models import Described
-from runtime.models.unused import without_unused
 from tests.support.checkpoints import random_tensor
 
 Shape = tuple[int, ...]

@@ -19,9 +19,9 @@ from runtime.cache.build import build_memory
 from runtime.cpu import native
 from runtime.cpu.native.layers import runs_of
 from runtime.device import device
-from runtime.load_plan import device_for_cutting
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
+from runtime.loading.plan import device_for_cutting
 from runtime.nn.adapters.adapter import Adapter, kind_of, logical_shape
 from runtime.nn.adapters.low_rank import HEAD, LowRanks, Rows
 from runtime.nn.adapters.rows import RowAdapters

@@ -16,8 +16,8 @@ from modelkit.pack.adapters.place import Placed, Placement
 from modelkit.pack.adapters.words import Words, of_floats, read_words
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.adapters.value import Factor, Pair
+from runtime.loading.row_trace import placed as placed_whole
 from runtime.models import Described
-from runtime.models.row_trace import placed as placed_whole
 from runtime.nn.adapters.low_rank import HEAD
 
 _MLX = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}

@@ -1,7 +1,7 @@
 """Where adapters act that are fused into the weights of a checkpoint (`fusion` has the numbers).
 
 What an adapter changes is known by the network's names; where the rows of a stored tensor arrive in the
-network is the family's own word (`runtime.models.row_trace`). So each stored row is known by where it is
+network is the family's own word (`runtime.loading.row_trace`). So each stored row is known by where it is
 computed with, whatever was renamed, cut, stacked and scaled on the way.
 
 Dimensions: R rows, C columns.
@@ -20,8 +20,8 @@ from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.matrix import stored_input_first
 from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
+from runtime.loading.row_trace import Arrival, Form, by_numbers, trace
 from runtime.models import Described
-from runtime.models.row_trace import Arrival, Form, by_numbers, trace
 from runtime.nn.adapters.low_rank import HEAD
 from runtime.quoting import shown
 from runtime.records import dataclass

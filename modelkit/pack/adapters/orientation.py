@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from modelkit.source.adapters.value import AdapterSource, Factor, Pair, refuse
+from runtime.loading.row_trace import is_stack, parameters, stack_layouts, trace
 from runtime.models import Described
-from runtime.models.row_trace import is_stack, parameters, stack_layouts, trace
 from runtime.quoting import shown
 
 Shapes = Mapping[str, tuple[int, ...]]

@@ -10,7 +10,7 @@ from modelkit.pack.planning.experts import gather
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.inventory import Inventory
 from runtime.config.text import text_block
-from runtime.models.names import module_name
+from runtime.models.registry.names import module_name
 from runtime.nn.adapters.low_rank import HEAD
 from runtime.tensors.checkpoint import TRUNK, Checkpoint
 from runtime.tensors.names import spelled

@@ -1,7 +1,8 @@
 """What an adapter says, by names of checkpoints -> which modules of the network it changes.
 
-Where a module's rows come from is the family's own word (`runtime.models.row_trace`). Refused by name is what
-arrives nowhere, in shapes that the network does not have, or where an adapter cannot act. No number is read.
+Where a module's rows come from is the family's own word (`runtime.loading.row_trace`). Refused by name is
+what arrives nowhere, in shapes that the network does not have, or where an adapter cannot act. No number is
+read.
 """
 
 from collections.abc import Mapping
@@ -17,8 +18,8 @@ from modelkit.pack.adapters.shared_blocks import for_first_use
 from modelkit.pack.adapters.whole_parameters import TOKENS_HINT, size
 from modelkit.pack.tying import is_head
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
+from runtime.loading.row_trace import Arrival, RowTrace, output_first, parameters, trace
 from runtime.models import Described
-from runtime.models.row_trace import Arrival, RowTrace, output_first, parameters, trace
 from runtime.nn.adapters.low_rank import HEAD
 from runtime.nn.attention.mla import HeadLinear
 from runtime.nn.feed_forward.experts import SwitchLinear

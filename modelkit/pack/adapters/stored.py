@@ -97,7 +97,7 @@ class StoredAdapter:
     def load(self) -> "LowRanks":
         """Its numbers, as lazy arrays."""
         from runtime.nn.adapters.low_rank import LowRanks
-        from runtime.weights import load_file
+        from runtime.weights.files import load_file
 
         return LowRanks.of(load_file(self.path), self.scales, self.scale)
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from modelkit.errors import SourceError
 from modelkit.source.adapters.value import AdapterSource
-from runtime.models.architecture import Described
-from runtime.models.multimodal import ALL_TOWERS
+from runtime.models.multimodal.towers import ALL_TOWERS
+from runtime.models.registry.described import Described
 from runtime.tensors.towers import USUAL, text_name
 
 

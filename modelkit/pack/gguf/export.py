@@ -42,7 +42,7 @@ from modelkit.tokenizer.load import load_tokenizer
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.config.text import text_config
 from runtime.models import describe
-from runtime.models.architecture import whole_config
+from runtime.models.registry.described import whole_config
 from runtime.records import dataclass
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from modelkit.pack.gguf.tensors import Stored
 from modelkit.source.gguf.architectures import unplaced
 from runtime.errors import RuntimeFault, WeightMismatch
-from runtime.models.architecture import Described, describe, whole_config
-from runtime.models.row_trace import Form, Shape, trace
+from runtime.loading.row_trace import Form, Shape, trace
+from runtime.models.registry.described import Described, describe, whole_config
 
 _NUMBER = re.compile(r"\.(\d{1,6})\.", re.ASCII)
 Places = frozenset[tuple[str, bytes]]

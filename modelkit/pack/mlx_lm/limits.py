@@ -10,7 +10,7 @@ from typing import Any
 
 from modelkit.pack.mlx_lm import conditions as when
 from runtime.config.text import levels
-from runtime.models.names import HEADLESS
+from runtime.models.registry.names import HEADLESS
 from runtime.records import dataclass
 
 RELEASE = "0.32.2"

@@ -70,7 +70,7 @@ def without_towers(folder: MutableFolder) -> str:
 def text_alone(folder: MutableFolder) -> str:
     """A wrapper that mlx-lm has no class for, as the text model in it."""
     from runtime.errors import UnsupportedModel
-    from runtime.models.multimodal import alone
+    from runtime.models.multimodal.alone import alone
 
     try:
         text = alone(folder.config)

@@ -33,7 +33,7 @@ def load(part: Part) -> "LoadedModel":
     from runtime.cpu import bind_blas
     from runtime.device import device
     from runtime.errors import RuntimeFault
-    from runtime.loading import load_model
+    from runtime.loading.load import load_model
 
     here = device()
     config, weights = _stored(part)

@@ -62,7 +62,7 @@ class Group:
 
     def stored_dtype(self) -> "mx.Dtype":
         """The floats of its matrices in the package, and so of their scales."""
-        from runtime.weights import DTYPES
+        from runtime.weights.files import DTYPES
 
         return DTYPES[self.tensors[0].dtype]
 

@@ -11,7 +11,7 @@ from modelkit.pack.writing.reader import Reader
 from modelkit.pack.writing.transform import release_memory, transform
 from modelkit.pack.writing.write import header_of, write_file
 from runtime.streams import reused_streams
-from runtime.weights import DTYPES
+from runtime.weights.files import DTYPES
 
 
 def read_arrays(part: Part) -> dict[str, mx.array]:

@@ -5,5 +5,5 @@
     peft, peft_config, mlx, gguf
 
 Names are those of a checkpoint, so that an adapter goes through what its family does to weights
-(`runtime.models.row_trace`). What would change numbers and is not known here is refused by its name.
+(`runtime.loading.row_trace`). What would change numbers and is not known here is refused by its name.
 """

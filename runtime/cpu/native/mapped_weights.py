@@ -18,7 +18,7 @@ import mlx.core as mx
 
 from runtime.cpu.native import kernels
 from runtime.records import dataclass
-from runtime.weights import DTYPES, is_utf8
+from runtime.weights.files import DTYPES, is_utf8
 
 _LENGTH = 8
 """Bytes in front of a header, which say how long it is."""

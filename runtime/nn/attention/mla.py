@@ -30,7 +30,7 @@ from runtime.parts.attention import LatentAttentionParts, Scoring
 from runtime.parts.heads import Heads
 from runtime.records import dataclass
 from runtime.step import Step
-from runtime.weights import stored_packing, unpacked
+from runtime.weights.packing import stored_packing, unpacked
 
 
 @dataclass(frozen=True, slots=True)

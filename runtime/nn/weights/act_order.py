@@ -19,7 +19,7 @@ from runtime.nn.feed_forward.experts import QuantizedSwitchLinear
 from runtime.nn.linear import Takes
 from runtime.nn.operations import ops
 from runtime.records import dataclass
-from runtime.weights import as_they_come, stored_packing, unpacked
+from runtime.weights.packing import as_they_come, stored_packing, unpacked
 
 LEAF = ".order"
 

@@ -164,7 +164,7 @@ def test_the_outlook_comes_before_the_weights(
     def fails(*_: object, **__: object) -> None:
         raise OSError("the weights cannot be read")
 
-    monkeypatch.setattr("runtime.loading.Loading.read", fails)
+    monkeypatch.setattr("runtime.loading.load.Loading.read", fails)
     result = modelkit("run", "story", "Hi", "--verbose")
     assert result.exit_code == 1
     assert "tokens of context" in result.stderr

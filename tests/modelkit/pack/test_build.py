@@ -23,8 +23,8 @@ from modelkit.pack.prepare import prepare
 from modelkit.store import memo
 from modelkit.store.name import Name
 from modelkit.store.store import Store
-from runtime.loading import load_model
-from runtime.weights import load_file
+from runtime.loading.load import load_model
+from runtime.weights.files import load_file
 
 Llama = Callable[..., Path]
 Read = Callable[[str], Recipe]

@@ -28,7 +28,7 @@ from modelkit.pack.prepare import prepare
 from modelkit.pack.writing import transform as transforming
 from modelkit.store.name import Name
 from modelkit.store.store import Store
-from runtime.weights import load_file
+from runtime.weights.files import load_file
 
 Llama = Callable[..., Path]
 Make = Callable[..., Created]

@@ -18,8 +18,8 @@ from modelkit.source.safetensors import read_header
 from modelkit.store.store import Store
 from runtime.cpu import native
 from runtime.device import device
-from runtime.forecast import foresee
-from runtime.loading import begin_load
+from runtime.loading.forecast import foresee
+from runtime.loading.load import begin_load
 from tests.support.code_checkpoints import Codes, Tensors, compressed, gptq, random_codes
 from tests.support.code_folders import (
     IDS,

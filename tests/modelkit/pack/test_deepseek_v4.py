@@ -9,7 +9,7 @@ import pytest
 
 import modelkit
 from modelkit.store.store import Store
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.runtime.models.test_published_forms import FORMS
 from tests.support.checkpoints import random_state, save_fp8
 from tests.support.half import WIDE

@@ -24,7 +24,7 @@ from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu import native
 from runtime.device import Device
 from runtime.loaded import LoadedModel, score
-from runtime.loading import begin_load, load_model
+from runtime.loading.load import begin_load, load_model
 from runtime.nn.operations import ops
 from tests.support import gguf_llama
 from tests.support.blocks import PACKED

@@ -22,7 +22,7 @@ from modelkit.store.store import Store
 from runtime.blocks.forms import EXACT_IN_F32
 from runtime.device import Device
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.modelkit.pack.test_gguf import (
     IDS,
     PACKS,

@@ -15,9 +15,9 @@ from modelkit.pack.planning.heads import FILE, has_head, head_notes
 from modelkit.pack.planning.plan import plan
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import FloatWeights
+from runtime.loading.unused import unused_parts
 from runtime.models import ARCHITECTURES, describe, llama
 from runtime.models.family import Head
-from runtime.models.unused import unused_parts
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.quantizing import SOURCE, Row
 from runtime.tensors.towers import Towers

@@ -17,7 +17,7 @@ from modelkit.pack.build import Created
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from runtime.loaded import score
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.support.checkpoints import write_checkpoint
 from tests.support.parity import Reference
 

@@ -14,7 +14,7 @@ from runtime.blocks.finite import first_not_finite
 from runtime.blocks.forms import EXACT_IN_F32, REPACKED, Form
 from runtime.blocks.repack import NotFinite, repacked
 from runtime.blocks.types import BLOCK_TYPES, BlockType
-from runtime.weights import Packing, unpacked
+from runtime.weights.packing import Packing, unpacked
 from tests.support import block_table
 from tests.support.blocks import PACKED, random_rows
 

@@ -15,7 +15,7 @@ import pytest
 from runtime import models
 from runtime.errors import UnsupportedModel
 from runtime.models import describe
-from runtime.models.names import module_name
+from runtime.models.registry.names import module_name
 from runtime.quoting import quoted
 from tests.support.field_answers import FieldAnswers
 from tests.support.hostile_values import VALUES, names_in, places, put

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runtime.models.architecture import whole_config
+from runtime.models.registry.described import whole_config
 from tests.support.parity import Reference
 
 

@@ -8,7 +8,7 @@ import pytest
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.request import Request
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.models import describe
 from runtime.sampling.params import SamplingParams
 from tests.support.checkpoints import write_checkpoint

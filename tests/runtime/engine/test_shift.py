@@ -16,7 +16,7 @@ from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.engine.room import Drafters
 from runtime.loaded import LoadedModel
-from runtime.models.architecture import describe
+from runtime.models.registry.described import describe
 from runtime.nn.positions.rope_spec import long_after
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler

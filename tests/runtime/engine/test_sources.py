@@ -19,7 +19,7 @@ from runtime.engine.loop import Loop
 from runtime.engine.request import Request
 from runtime.errors import BadTokenIds, CacheFull
 from runtime.loaded import LoadedModel, score
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.checkpoints import write_checkpoint

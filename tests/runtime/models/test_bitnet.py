@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from runtime.errors import UnsupportedModel, WeightMismatch
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.models import describe
 from runtime.nn.rounding import rounded
 from tests.support.checkpoints import random_state

@@ -11,7 +11,7 @@ from runtime.blocks.decode import decoded
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu import native
 from runtime.device import Device
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.nn.operations import ops
 from runtime.trunks.pruned import NEVER
 from tests.support.checkpoints import random_state

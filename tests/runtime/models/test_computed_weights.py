@@ -9,7 +9,7 @@ import pytest
 
 from runtime.device import Device
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.support.half import WIDE, Half
 from tests.support.parity import Reference
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 

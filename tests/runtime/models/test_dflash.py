@@ -9,7 +9,7 @@ import pytest
 
 from runtime.cache.build import build_memory
 from runtime.errors import UnsupportedModel
-from runtime.forecast import check_weights
+from runtime.loading.forecast import check_weights
 from runtime.models import describe
 from runtime.step import Inputs, Step
 from runtime.trunks.taps import Taps, taps_of

@@ -1,7 +1,7 @@
 """docs/models.md lists what the program runs."""
 
 from runtime.models import ARCHITECTURES
-from runtime.models.refused import REFUSED
+from runtime.models.registry.refused import REFUSED
 from tests.support.models_table import PAGE, drafts, named
 from tests.support.parity import Reference
 

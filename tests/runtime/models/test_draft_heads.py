@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from runtime.cache.build import build_memory
-from runtime.forecast import check_weights
-from runtime.holding import Holding, fill
+from runtime.loading.forecast import check_weights
 from runtime.models import find_family, muse_glimmer_assistant
 from runtime.models.muse_glimmer_assistant import BlockDraft
 from runtime.step import Inputs, Step
-from runtime.weights import fit
+from runtime.weights.fit import fit
+from runtime.weights.holding import Holding, fill
 from tests.support.checkpoints import random_state
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "special"

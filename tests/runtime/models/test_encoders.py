@@ -14,7 +14,7 @@ from runtime.cpu import native
 from runtime.embedding import Reading
 from runtime.errors import NotSupported, UnsupportedModel
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.models import describe
 from runtime.nn.operations import ops
 from runtime.step import Inputs, Step

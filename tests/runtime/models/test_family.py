@@ -16,10 +16,11 @@ from mlx.utils import tree_flatten
 from runtime import models
 from runtime.cache.layout import Full, LayerSpec
 from runtime.errors import UnsupportedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.models import ARCHITECTURES, describe, llama
 from runtime.models.family import Family, Head
-from runtime.models.refused import REFUSED
+from runtime.models.registry.names import NAMES
+from runtime.models.registry.refused import REFUSED
 from runtime.step import Step
 from runtime.tensors.names import without_spares
 
@@ -91,14 +92,29 @@ def test_every_name_leads_to_a_record(module: str) -> None:
     assert isinstance(import_module(f"runtime.models.{module}").FAMILY, Family)
 
 
+def test_no_name_leads_to_two() -> None:
+    listed = [name for names in NAMES.values() for name in names.split()]
+    assert len(listed) == len(ARCHITECTURES)
+
+
 _BECOME = {"gemma_encoder", "jina_bert_v2", "nomic_bert_moe", "t5_encoder"}
 """What others become."""
 
 
 def test_every_record_has_a_name() -> None:
+    families = set(ARCHITECTURES.values()) | _BECOME
+    assert {name for name, text in _files().items() if "\nFAMILY = " in text} | {"multimodal"} == families
+
+
+def test_a_file_that_is_no_family_is_called_after_one() -> None:
+    """A part of a family lies beside it; what all of them share has a room."""
+    others = {name for name, text in _files().items() if "\nFAMILY = " not in text} - {"__init__"}
+    assert {name for name in others if name.rpartition("_")[0] not in ARCHITECTURES.values()} == set()
+
+
+def _files() -> dict[str, str]:
     files = Path(str(models.__file__)).parent.glob("*.py")
-    ending = {file.stem for file in files if "\nFAMILY = " in file.read_text(encoding="utf-8")}
-    assert ending == set(ARCHITECTURES.values()) | _BECOME
+    return {file.stem: file.read_text(encoding="utf-8") for file in files}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from runtime.cache.layout import Stateless
 from runtime.cache.memory import LayerMemory
 from runtime.errors import UnsupportedModel
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.models import describe
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import random_state

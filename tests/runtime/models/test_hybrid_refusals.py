@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from runtime.errors import UnsupportedModel
-from runtime.models.architecture import describe
+from runtime.models.registry.described import describe
 from tests.support.parity import Reference
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

@@ -13,7 +13,7 @@ import pytest
 from runtime.cache.build import build_memory
 from runtime.cache.memory import LayerMemory
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import write_checkpoint
 

@@ -9,10 +9,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from runtime.errors import UnsupportedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
+from runtime.loading.unused import unused_parts
 from runtime.models import ARCHITECTURES, describe
-from runtime.models.multimodal import SAME, TEXTS, WRAPPERS
-from runtime.models.unused import unused_parts
+from runtime.models.multimodal.text_models import SAME, TEXTS
+from runtime.models.multimodal.wrappers import WRAPPERS
 from runtime.tensors.towers import text_name, unwrapped
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits

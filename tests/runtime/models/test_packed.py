@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, bar, cut_logits, full_logits
 

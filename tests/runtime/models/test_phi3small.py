@@ -7,7 +7,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.models import find_family
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits

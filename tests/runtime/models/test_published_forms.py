@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, bar, full_logits
 from tests.support.published_states import (

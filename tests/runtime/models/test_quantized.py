@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from runtime.cpu import native
-from runtime.loading import load_model
-from runtime.models.architecture import find_family
-from runtime.models.names import module_name
+from runtime.loading.load import load_model
+from runtime.models.registry.described import find_family
+from runtime.models.registry.names import module_name
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 

@@ -14,7 +14,7 @@ from runtime.cache.memory import LayerMemory
 from runtime.cache.protocol import View
 from runtime.cache.shift import Shift
 from runtime.loaded import LoadedModel
-from runtime.models.architecture import describe
+from runtime.models.registry.described import describe
 from runtime.step import Inputs, Step
 from tests.support.parity import Reference, memory_of
 

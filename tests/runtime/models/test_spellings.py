@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from runtime.forecast import check_weights
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.forecast import check_weights
+from runtime.loading.load import load_model
 from runtime.models import falcon_h1, qwen3_5
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, bar, full_logits

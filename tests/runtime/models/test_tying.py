@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from runtime.config.fields import text_config
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.models import describe
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits

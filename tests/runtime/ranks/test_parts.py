@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runtime.errors import CannotCut, WeightMismatch
-from runtime.forecast import foresee
+from runtime.loading.forecast import foresee
 from runtime.ranks.parts import Remembered, parts_of
 from runtime.ranks.plan import Host, decide
 from tests.support.parity import Reference

@@ -17,7 +17,7 @@ from runtime.cache.prefix import PrefixStore
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request, Usage
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.models import Described, describe
 from runtime.sampling.params import SamplingParams
 from runtime.speculate import block as block_room

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.device import device
-from runtime.forecast import check_weights
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.forecast import check_weights
+from runtime.loading.load import load_model
 from runtime.speculate import head as head_room
 from runtime.speculate.head import HeadDrafter
 from runtime.step import Inputs, Step

@@ -12,7 +12,7 @@ import pytest
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.drafter import Proposal, Rows
 from runtime.speculate.pair import drafters_for

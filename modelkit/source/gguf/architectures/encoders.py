@@ -27,7 +27,7 @@ from modelkit.source.gguf.architectures.parts import (
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Joined, Kept, Members, Parted, Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
-from runtime.models.names import architecture_name
+from runtime.models.registry.names import architecture_name
 from runtime.records import dataclass
 
 _ROBERTAS = ("roberta", "camembert", "xlm-roberta")

@@ -12,8 +12,8 @@ from modelkit.pack.adapters.filled import as_arrays, fill
 from modelkit.pack.adapters.place import place
 from modelkit.pack.adapters.shared_blocks import for_every_use
 from modelkit.source.adapters.reading import read_adapter
+from runtime.loading.unused import without_unused
 from runtime.models import Described, describe
-from runtime.models.unused import without_unused
 from runtime.nn.adapters.low_rank import LowRank, LowRanks
 from tests.support.checkpoints import random_state, random_tensor
 from tests.support.kinds import variants_later

@@ -15,8 +15,8 @@ from modelkit.errors import ModelkitError
 from modelkit.pack.adapters.stored import read_stored
 from modelkit.source.adapters.reading import read_adapter
 from modelkit.store.store import Store
+from runtime.loading.row_trace import parameters
 from runtime.models import describe
-from runtime.models.row_trace import parameters
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import random_state, random_tensor, write_checkpoint
 from tests.support.parity import Reference

@@ -12,7 +12,7 @@ from modelkit.pack.adapters.stored import read_stored
 from modelkit.store.store import Store
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.nn.adapters.adapter import Adapter
 from runtime.nn.adapters.low_rank import LowRanks
 from runtime.nn.adapters.rows import RowAdapters

@@ -19,9 +19,9 @@ from modelkit.source.gguf.architectures import unplaced
 from modelkit.source.gguf.file import read_gguf
 from modelkit.store.store import Store
 from runtime.config.text import text_config
-from runtime.loading import load_model
+from runtime.loading.load import load_model
+from runtime.loading.row_trace import parameters
 from runtime.models import describe
-from runtime.models.row_trace import parameters
 from tests.runtime.models.test_published_forms import FORMS
 from tests.support.checkpoints import random_state
 from tests.support.gguf_round import exported, file_numbers, values

@@ -17,7 +17,7 @@ import modelkit
 from modelkit.errors import ModelkitError
 from modelkit.pack.mlx_folder.plan import plan_folder
 from modelkit.store.store import Store
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.modelkit.pack.mlx_lm.test_limits import FOUND
 from tests.modelkit.pack.test_gguf import PROCESSOR
 from tests.support.checkpoints import random_tensor, write_checkpoint

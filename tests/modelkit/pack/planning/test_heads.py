@@ -11,7 +11,7 @@ from modelkit.pack.build import Created
 from modelkit.pack.planning.heads import FILE, in_head
 from modelkit.store.name import Name
 from modelkit.store.store import Store
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.support.checkpoints import write_checkpoint
 from tests.support.heads import HeadReference
 

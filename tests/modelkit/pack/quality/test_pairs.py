@@ -19,7 +19,7 @@ from modelkit.pack.writing.arrays import read_arrays
 from modelkit.source.tree import read_directory
 from modelkit.store.store import Store
 from runtime.device import device
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.quality import acceptance
 from runtime.quality.divergence import reader
 from tests.support.checkpoints import write_checkpoint

@@ -16,7 +16,7 @@ from modelkit.source.gguf.architectures import NAMES, ROWS
 from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.gguf.architectures.moves import Atom, Link, Side
 from modelkit.source.gguf.architectures.numbers import as_float32, shortest
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.models import find_family
 from tests.support import gguf_table
 from tests.support.checkpoints import random_state

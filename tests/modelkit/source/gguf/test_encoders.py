@@ -15,7 +15,7 @@ from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.settings import settings_at
 from modelkit.showing.facts import facts_of
 from modelkit.store import Store
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.support.checkpoints import random_state
 from tests.support.encoder_folders import CLS, MARKS, SEP, WORDS
 from tests.support.gguf import Gguf, Tensor, Typed

@@ -13,7 +13,7 @@ import pytest
 
 from runtime.cpu import native
 from runtime.cpu.native.mapped_weights import dense, mapped
-from runtime.weights import DTYPES
+from runtime.weights.files import DTYPES
 
 kernels = native.kernels
 if kernels is None:

@@ -13,7 +13,7 @@ if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
 
 from runtime.loaded import LoadedModel
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from runtime.nn.adapters.adapter import Adapter, logical_shape
 from runtime.nn.adapters.low_rank import LowRank, LowRanks
 from runtime.nn.adapters.rows import Members, RowAdapters

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.cpu import blocks
-from runtime.holding import Holding, fill, held_bytes, weight_bytes
 from runtime.nn.feed_forward.experts import Experts
 from runtime.nn.feed_forward.router import CorrectedRouter, choose, open_groups, top_then_softmax
 from runtime.nn.operations import gpu, ops, signatures
 from runtime.parts.feed_forward import Routing
 from runtime.step import Step
 from runtime.tensors.experts import split_gate_up
-from runtime.weights import fit
+from runtime.weights.fit import fit
+from runtime.weights.holding import Holding, fill, held_bytes, weight_bytes
 
 HIDDEN, INNER, COUNT = 32, 64, 5
 TWO = Routing("softmax", 2, normalize=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from runtime.loading.unused import unused_parts, without_unused
 from runtime.models import describe
-from runtime.models.unused import unused_parts, without_unused
 from tests.support.parity import Reference
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from runtime.forecast import foresee
-from runtime.holding import Holding, fill, held_bytes, weight_bytes
 from runtime.loaded import LoadedModel
+from runtime.loading.forecast import foresee
 from runtime.nn.operations import ops, signatures
 from runtime.nn.weights.as_stored import read_as_stored
 from runtime.nn.weights.embedding_types import set_embedding_types
-from runtime.weights import fit
+from runtime.weights.fit import fit
+from runtime.weights.holding import Holding, fill, held_bytes, weight_bytes
 from tests.support.half import WIDE, Half
 from tests.support.parity import Reference, full_logits
 

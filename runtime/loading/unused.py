@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runtime.errors import RuntimeFault, WeightMismatch
-from runtime.models.architecture import Described
+from runtime.models.registry.described import Described
 
 if TYPE_CHECKING:
     import mlx.core as mx

@@ -12,12 +12,13 @@ from runtime.blocks.stored import unfolded
 from runtime.cache.layout import LayerSpec
 from runtime.device import Device
 from runtime.errors import WeightMismatch
-from runtime.load_plan import LoadPlan, fit_network, float_of, head_layout, plan_for, wanted_dtype
-from runtime.models.architecture import Described, describe
+from runtime.loading.plan import LoadPlan, fit_network, float_of, head_layout, plan_for, wanted_dtype
+from runtime.models.registry.described import Described, describe
 from runtime.nn.weights.act_order import take_orders
 from runtime.records import dataclass
 from runtime.streams import on_own_thread
-from runtime.weights import DTYPES, dtype_problems, width_problems
+from runtime.weights.files import DTYPES, dtype_problems
+from runtime.weights.fit import width_problems
 
 
 def check_weights(

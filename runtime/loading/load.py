@@ -16,9 +16,9 @@ from runtime.cpu.native.mapped_weights import Mapped, mapped
 from runtime.cpu.native.products import BLOCKS
 from runtime.device import Device
 from runtime.errors import TooLarge
-from runtime.forecast import Demand, demand_of
-from runtime.holding import fill, held_bytes, weight_bytes
-from runtime.load_plan import (
+from runtime.loaded import Head, LoadedModel
+from runtime.loading.forecast import Demand, demand_of
+from runtime.loading.plan import (
     LoadPlan,
     Part,
     device_for_cutting,
@@ -27,12 +27,12 @@ from runtime.load_plan import (
     plan_for,
     wanted_dtype,
 )
-from runtime.loaded import Head, LoadedModel
-from runtime.models.architecture import Described, describe
+from runtime.models.registry.described import Described, describe
 from runtime.nn.operations import ops
 from runtime.nn.weights.embedding_types import set_embedding_types
 from runtime.records import dataclass
-from runtime.weights import load_file
+from runtime.weights.files import load_file
+from runtime.weights.holding import fill, held_bytes, weight_bytes
 
 
 @dataclass(frozen=True, slots=True)

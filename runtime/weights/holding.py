@@ -17,7 +17,8 @@ from runtime.blocks.stored import KeptBlocks
 from runtime.cpu.native.mapped_weights import dense
 from runtime.errors import WeightMismatch
 from runtime.records import dataclass
-from runtime.weights import Packing, replace_module, unpacked
+from runtime.weights.fit import replace_module
+from runtime.weights.packing import Packing, unpacked
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 _MATRIX = ("weight", "scales", "biases")

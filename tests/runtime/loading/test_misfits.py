@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runtime.errors import WeightMismatch
-from runtime.loading import load_model
+from runtime.loading.load import load_model
 from tests.support.checkpoints import write_checkpoint
 from tests.support.parity import Reference
 

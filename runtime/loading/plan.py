@@ -1,7 +1,6 @@
 """What becomes of a checkpoint's tensors on a device: the network that takes them, their form, their bytes.
 
-Decided from shapes and types alone; nothing is read. `runtime.forecast` and `runtime.loading` go by the
-same plan.
+Decided from shapes and types alone; nothing is read. `forecast` and `load` go by the same plan.
 """
 
 from collections.abc import Mapping
@@ -16,14 +15,14 @@ from runtime.cache.layout import LayerSpec
 from runtime.cpu.native.products import BLOCKS
 from runtime.device import Device
 from runtime.errors import WeightMismatch
-from runtime.holding import Holding, held_bytes
-from runtime.models.architecture import Described
-from runtime.models.unused import adapted
+from runtime.loading.unused import adapted
+from runtime.models.registry.described import Described
 from runtime.nn.weights.act_order import ordered_modules, take_orders, with_order
 from runtime.nn.weights.as_stored import of_blocks, read_as_stored
 from runtime.nn.weights.build_network import build_network
 from runtime.records import dataclass
-from runtime.weights import fit
+from runtime.weights.fit import fit
+from runtime.weights.holding import Holding, held_bytes
 
 Part = tuple[nn.Module, dict[str, mx.array]]
 """A network, and the tensors that belong in it."""

@@ -1,6 +1,6 @@
 """Models that are known and not run, and why.
 
-By architecture and by model_type, as `names.ARCHITECTURES`. Whoever adds one of them to that takes its rows
+By architecture and by model_type, as `names.NAMES`. Whoever adds one of them to that takes its rows
 from here.
 """
 

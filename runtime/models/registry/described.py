@@ -12,9 +12,17 @@ from runtime.config.spellings import one_spelling
 from runtime.config.text import text_config
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
-from runtime.models.headless import headless
-from runtime.models.names import ARCHITECTURES, HEADLESS, KIN, architecture_name, by_both_names, module_name
-from runtime.models.refused import REFUSED
+from runtime.models.family.headless import headless
+from runtime.models.registry.names import (
+    ARCHITECTURES,
+    HEADLESS,
+    KIN,
+    WELL_KNOWN,
+    architecture_name,
+    by_both_names,
+    module_name,
+)
+from runtime.models.registry.refused import REFUSED
 from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import PLAIN, Checkpoint
@@ -80,7 +88,7 @@ def find_family(raw: Mapping[str, Any]) -> Family:
     if variant is not None:
         return _family_in(variant) if isinstance(variant, str) else variant
     if family.both_ways and raw.get("is_causal") is False:
-        from runtime.models.both_ways import looking_ahead  # loads MLX
+        from runtime.models.family.both_ways import looking_ahead  # loads MLX
 
         return looking_ahead(family)
     return headless(family) if architecture_name(raw) in HEADLESS.values() else family
@@ -123,7 +131,7 @@ def _not_run(raw: Mapping[str, Any]) -> UnsupportedModel:
     if reason is not None:
         return UnsupportedModel(f"the architecture {quoted(name)} is known and not run: {reason}")
     known = [key for key in ARCHITECTURES if key[0].isupper() or name == kind]
-    near = ", ".join(get_close_matches(name[:80], known, 3, 0.4)) or ", ".join(known[:3])
+    near = ", ".join(get_close_matches(name[:80], known, 3, 0.4)) or ", ".join(WELL_KNOWN)
     what = "" if kind in (None, name) else f", a model of type {quoted(kind)},"
     why = f": only other classes of {kind} are" if str(kind) in ARCHITECTURES else ""
     own = any(raw.get(field) for field in ("auto_map", "model_file"))

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from runtime.loading.row_trace import parameters
 from runtime.models import Described
-from runtime.models.row_trace import parameters
 from tests.support.parity import described
 
 

@@ -5,9 +5,10 @@ import mlx.nn as nn
 import pytest
 
 from runtime.errors import UnsupportedModel, WeightMismatch
-from runtime.holding import Holding, fill
 from runtime.quant import FORMATS
-from runtime.weights import Packing, fit, stored_packing
+from runtime.weights.fit import fit
+from runtime.weights.holding import Holding, fill
+from runtime.weights.packing import Packing, stored_packing
 
 NAMES = ("weight", "scales", "biases")
 QUANTIZED = [row for row in FORMATS if row.quantized]

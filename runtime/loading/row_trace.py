@@ -21,8 +21,8 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from runtime.models.architecture import Described
-from runtime.models.unused import adapted
+from runtime.loading.unused import adapted
+from runtime.models.registry.described import Described
 from runtime.records import dataclass
 
 Shape = tuple[int, ...]

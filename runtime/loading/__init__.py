@@ -1,0 +1,8 @@
+"""A checkpoint becomes a model in memory: decided from headers, then done.
+
+plan         what becomes of each tensor on a device
+forecast     what is asked before a load: do the tensors fit, and how many bytes will they take?
+load         reads the weights by that plan
+unused       tensors of a checkpoint that are kept and not run
+row_trace    where the rows of a checkpoint's tensors arrive in the network
+"""
