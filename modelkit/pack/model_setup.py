@@ -99,17 +99,17 @@ def read_setup(
     _check_languages(languages, merged.resolved())
     notes = (*notes, *more, *other, *behind, *_ends(tokenizer, stop_ids, merged.resolved()))
     return ModelSetup(
-        tokenizer,
-        stop_ids,
-        suppressed,
-        template,
-        fault,
-        merged,
-        (*notes, *_unsaid_target(languages, merged.resolved(), start, forced)),
-        start,
-        forced,
-        languages,
-        read_pooling(inventory.files, described),
+        tokenizer=tokenizer,
+        stop_ids=stop_ids,
+        suppressed=suppressed,
+        template=template,
+        template_fault=fault,
+        parameters=merged,
+        notes=(*notes, *_unsaid_target(languages, merged.resolved(), start, forced)),
+        start_id=start,
+        forced_id=forced,
+        languages=languages,
+        pooling=read_pooling(inventory.files, described),
     )
 
 

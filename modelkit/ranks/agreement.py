@@ -45,19 +45,8 @@ def read_together(
     """This rank's share. problem: why nothing was opened here. on_bytes: called with what all ranks have
     read; what it raises ends it. brought: what ranks have been given. Raises LoadError.
     """
-    package = None if opened is None else identity(opened)
-    adapters = None if opened is None else contents(opened.adapters)
-    own = {**own_facts(member.group), "host": member.host}
-    mine = {**own, "problem": problem, "package": package, "adapters": adapters}
-    facts = member.agree(mine, ("package", "adapters"))
-    plan = None
+    plan = _plan_together(member, opened, problem, job)
     assert opened is not None
-    try:
-        plan = plan_of(opened, job, facts)
-    except (RuntimeFault, ModelkitError) as fault:
-        problem = str(fault)
-    member.agree({"problem": problem, "plan": plan and plan.digest}, ("plan",))
-    assert plan is not None
     assigned = _assigned(member, plan, job)
     sliced, notes = _sliced(member, opened, assigned, brought, progress)
 
@@ -82,6 +71,26 @@ def read_together(
             raise LoadError(str(fault)) from fault
         raise
     return replace(share, notes=(*notes, *share.notes))
+
+
+def _plan_together(member: Member, opened: "Opened | None", problem: str | None, job: Job) -> Plan:
+    """The plan that all ranks have made of what each has opened. Raises LoadError where one has nothing, or
+    another thing.
+    """
+    package = None if opened is None else identity(opened)
+    adapters = None if opened is None else contents(opened.adapters)
+    own = {**own_facts(member.group), "host": member.host}
+    mine = {**own, "problem": problem, "package": package, "adapters": adapters}
+    facts = member.agree(mine, ("package", "adapters"))
+    plan = None
+    assert opened is not None
+    try:
+        plan = plan_of(opened, job, facts)
+    except (RuntimeFault, ModelkitError) as fault:
+        problem = str(fault)
+    member.agree({"problem": problem, "plan": plan and plan.digest}, ("plan",))
+    assert plan is not None
+    return plan
 
 
 def _assigned(member: Member, plan: Plan, job: Job) -> Assignment:

@@ -77,6 +77,15 @@ def serve(wanted: ServeOptions, say: Callable[[str], None], wait: Wait) -> None:
             wanted.place.uds.unlink(missing_ok=True)
 
 
+def _capacity(wanted: ServeOptions) -> Capacity:
+    return Capacity(
+        memory_bytes=wanted.memory_bytes or room_here(),
+        keep_alive_s=wanted.settings.keep_alive_s,
+        waiting=wanted.limits.waiting,
+        waiting_in_all=2 * wanted.limits.waiting,
+    )
+
+
 async def _serve(
     wanted: ServeOptions,
     stored: StoredModels,
@@ -86,15 +95,7 @@ async def _serve(
     wait: Wait,
 ) -> None:
     """greet: told the address, once it listens."""
-    pool = Pool(
-        stored,
-        Capacity(
-            memory_bytes=wanted.memory_bytes or room_here(),
-            keep_alive_s=wanted.settings.keep_alive_s,
-            waiting=wanted.limits.waiting,
-            waiting_in_all=2 * wanted.limits.waiting,
-        ),
-    )
+    pool = Pool(stored, _capacity(wanted))
     serving = Serving(
         pool,
         wanted.settings,

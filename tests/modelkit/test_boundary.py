@@ -245,7 +245,7 @@ BAD: dict[str, tuple[Callable[[modelkit.Model], object], str]] = {
     "prompt None": (lambda m: m.generate(None), "prompt is None, expected a list of token ids, or a text"),  # pyright: ignore
     "prompt bytes": (lambda m: m.generate(b"x"), "prompt is b'x', expected"),
     "prompt set": (lambda m: m.generate({1, 2}), "prompt is a set, expected"),  # pyright: ignore
-    "prompt mapping": (lambda m: m.generate({1: 2}), "prompt is a dict, expected"),  # pyright: ignore
+    "prompt mapping": (lambda m: m.generate({1: 2}), "prompt is {1: 2}, expected"),  # pyright: ignore
     "prompts": (lambda m: m.generate(["a", "b"]), r"prompt\[0\] is 'a', expected a token id"),  # pyright: ignore
     "chat tools": (lambda m: m.chat([USER], tools=5), "tools is 5, expected a list"),  # pyright: ignore
     "chat text": (lambda m: m.chat("x"), "messages is 'x', expected a list of messages"),  # pyright: ignore

@@ -153,6 +153,27 @@ class Wire:
         self._mutex = threading.Lock()
         self._pools: dict[tuple[str, str | None], httpcore2.ConnectionPool] = {}
 
+    def _request(
+        self, method: str, url: Url, headers: dict[str, str], body: bytes | Iterable[bytes], head_s: float
+    ) -> httpcore2.Request:
+        """head_s: how long the beginning of the answer may take."""
+        limits = self.limits
+        sent = {"Host": url.netloc, "User-Agent": AGENT, "Accept-Encoding": "identity", **headers}
+        return httpcore2.Request(
+            method,
+            httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
+            headers=[(name.encode(), value.encode("latin-1")) for name, value in sent.items()],
+            content=body,
+            extensions={
+                "timeout": {
+                    "connect": limits.connect_s,
+                    "read": head_s,
+                    "write": limits.answer_s,
+                    "pool": limits.answer_s,
+                }
+            },
+        )
+
     def send(
         self,
         method: str,
@@ -166,32 +187,13 @@ class Wire:
         """Raises Interrupted. The answer is to be used as a context manager. moves_bytes: what the server may
         have to move before it answers.
         """
-        sent = {
-            "Host": url.netloc,
-            "User-Agent": AGENT,
-            "Accept-Encoding": "identity",
-            **headers,
-            **({"Content-Length": str(size_bytes)} if method in ("POST", "PUT", "PATCH") else {}),
-        }
+        sized = {"Content-Length": str(size_bytes)} if method in ("POST", "PUT", "PATCH") else {}
         limits = self.limits
         head_s = limits.answer_s if method in ("PUT", "PATCH") else limits.silence_s
         head_s += min(moves_bytes / MOVED_BYTES, limits.settle_s)
         if self.ended.is_set():
             raise FetchError("given up")
-        request = httpcore2.Request(
-            method,
-            httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
-            headers=[(name.encode(), value.encode("latin-1")) for name, value in sent.items()],
-            content=body() if body else b"",
-            extensions={
-                "timeout": {
-                    "connect": limits.connect_s,
-                    "read": head_s,
-                    "write": limits.answer_s,
-                    "pool": limits.answer_s,
-                }
-            },
-        )
+        request = self._request(method, url, {**headers, **sized}, body() if body else b"", head_s)
         with _translated(url, Patience(head_s)):
             response = self._pool(url).handle_request(request)
         try:

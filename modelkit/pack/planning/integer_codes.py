@@ -3,7 +3,7 @@ quantized again unless that is asked for.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from modelkit.errors import PlanError
@@ -97,28 +97,32 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
         raise PlanError(_why_not(parts[0], origin), hint=_instead(parts[0]))
     if parts[0].factored:
         return in_blocks(matrix, kind.tool)
-    *leading, width = matrix.shape
-    module, dtype = matrix.name.removesuffix(".weight"), bias_dtype(parts[0])
-    groups = (*leading, width // target.group_size)
-    outputs = [Output(matrix.name, "U32", (*leading, width * target.bits // 32), matrix.slabs)]
-    if target.mode == "affine":
-        outputs += [Output(f"{module}.scales", dtype, groups), Output(f"{module}.biases", dtype, groups)]
-    else:
-        outputs.append(Output(f"{module}.scales", "U8", groups))
-    if ordered:
-        order = tuple(map(Order, parts))
-        outputs.append(Output(f"{module}.order", "U32", (*leading[:-1], width), order))
     return Planned(
         matrix.name,
-        dtype,
+        bias_dtype(parts[0]),
         matrix.shape,
         None,
         target.name,
         f"{kind.tool}'s codes as they are",
-        tuple(outputs),
+        tuple(_outputs(matrix, target, parts)),
         blocks="repacked",
         exact=all(map(is_exact, parts)),
     )
+
+
+def _outputs(matrix: Matrix, target: Format, parts: Sequence[Coded]) -> Iterator[Output]:
+    """Codes, what they are multiplied and shifted by, and the order of their inputs where they have one."""
+    *leading, width = matrix.shape
+    module, dtype = matrix.name.removesuffix(".weight"), bias_dtype(parts[0])
+    groups = (*leading, width // target.group_size)
+    yield Output(matrix.name, "U32", (*leading, width * target.bits // 32), matrix.slabs)
+    if target.mode == "affine":
+        yield Output(f"{module}.scales", dtype, groups)
+        yield Output(f"{module}.biases", dtype, groups)
+    else:
+        yield Output(f"{module}.scales", "U8", groups)
+    if parts[0].ordered:
+        yield Output(f"{module}.order", "U32", (*leading[:-1], width), tuple(map(Order, parts)))
 
 
 def in_blocks(matrix: Matrix, tool: str) -> Planned:

@@ -13,6 +13,9 @@ _SCALES = ("F16", "BF16", "F32")
 _WORD_BITS = 32
 _OUTPUTS = 8  # of AWQ in a word
 
+_Wanted = tuple[TensorInfo | None, tuple[str, ...], tuple[int, ...]]
+"""A tensor, None where it is not there; the dtypes that it may have; its shape."""
+
 
 def matrix_among(
     module: str, layout: Layout, ways: Sequence[Stated], tensors: Mapping[str, TensorInfo], origin: str
@@ -48,27 +51,23 @@ def matrix_of(
         raise MalformedFile(f"{origin}: `{codes.name}` has no `{module}.qzeros`")
     inputs, outputs = _size(codes, layout, stated.bits)
     size = stated.group_size or inputs
-    groups = inputs // size if inputs else 0
-    words = outputs * stated.bits // _WORD_BITS
+    groups, words = inputs // size if inputs else 0, outputs * stated.bits // _WORD_BITS
     whole = (
         groups > 0
         and groups * size == inputs
         and words * _WORD_BITS == outputs * stated.bits
         and (layout == "awq" or inputs * stated.bits == codes.shape[0] * _WORD_BITS)
     )
-    for tensor, dtypes, shape in (
+    wanted: list[_Wanted] = [
         (codes, ("I32",), codes.shape),
         (scales, _SCALES, (groups, outputs)),
         (zeros, ("I32",), (groups, words)),
         (order, ("I32",), (inputs,)),
-    ):
+    ]
+    for tensor, dtypes, shape in wanted:
         if not whole or (tensor is not None and (tensor.dtype not in dtypes or tensor.shape != shape)):
-            found = tensor or codes
-            raise MalformedFile(
-                f"{origin}: `{found.name}` is {found.dtype} {list(found.shape)}; `{codes.name}` "
-                f"{list(codes.shape)} at {stated.bits} bits in groups of {size} takes "
-                f"{' or '.join(dtypes)} {list(shape)}"
-            )
+            form = f"{list(codes.shape)} at {stated.bits} bits in groups of {size}"
+            raise _unfit(tensor or codes, f"`{codes.name}` {form}", dtypes, shape, origin)
     return CodeMatrix(
         f"{module}.weight",
         (outputs, inputs),
@@ -91,3 +90,13 @@ def _size(codes: TensorInfo, layout: Layout, bits: int) -> tuple[int, int]:
         return 0, 0
     first, last = codes.shape
     return (first, last * _OUTPUTS) if layout == "awq" else (first * _WORD_BITS // bits, last)
+
+
+def _unfit(
+    found: TensorInfo, codes: str, dtypes: tuple[str, ...], shape: tuple[int, ...], origin: str
+) -> MalformedFile:
+    """codes: what asks for this dtype and shape."""
+    return MalformedFile(
+        f"{origin}: `{found.name}` is {found.dtype} {list(found.shape)}; {codes} takes "
+        f"{' or '.join(dtypes)} {list(shape)}"
+    )

@@ -91,7 +91,7 @@ BAD: dict[str, tuple[object, str]] = {
     "content is a number": ({"role": "user", "content": 5}, "is 5, expected a text"),
     "thinking is a list": (
         {"role": "assistant", "content": "", "thinking": []},
-        "is a list, expected a text",
+        "is [], expected a text",
     ),
     "thinking is an array": (
         {"role": "assistant", "content": "", "reasoning": np.array(["a", "b"])},
@@ -110,7 +110,7 @@ BAD: dict[str, tuple[object, str]] = {
     ),
     "arguments are a list": (
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]},
-        "is a list, expected an object",
+        "is [1], expected an object",
     ),
     "deep JSON": (
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a":' * 99999}}]},
