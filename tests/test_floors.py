@@ -80,7 +80,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.arguments",
             "modelkit.progress",
             "modelkit.problems",
-            "modelkit.encoding",
+            "modelkit.text_files",
             "modelkit.bound",
             "modelkit.faults",
             "modelkit.interest",

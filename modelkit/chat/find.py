@@ -8,11 +8,11 @@ from typing import Any
 
 from modelkit.address import looks_like_path
 from modelkit.chat.builtin import builtin_templates
-from modelkit.encoding import UTF_8
 from modelkit.errors import SourceError, TemplateError
 from modelkit.modelfile.go import is_go
 from modelkit.python_faults import fault, unread
 from modelkit.source.tree import TOOLS_TEMPLATE, open_regular
+from modelkit.text_files import read_text
 from runtime.quoting import quoted, shown
 
 LIMIT_BYTES = 10_000_000
@@ -146,12 +146,8 @@ def _read(path: Path, name: str) -> str:
     """name: what the model calls the file, which lies in a store under its digest."""
     try:
         with open_regular(path, name) as file:
-            data = file.read(LIMIT_BYTES + 1)
-        text = data.decode(UTF_8)
+            return read_text(file, LIMIT_BYTES)
     except SourceError as error:
         raise TemplateError(error.message) from error
-    except UnicodeDecodeError as error:
+    except (OSError, ValueError) as error:
         raise TemplateError(f"{name} cannot be read: {unread(error)}") from error
-    if len(data) > LIMIT_BYTES:
-        raise TemplateError(f"{name} is larger than {LIMIT_BYTES:,} bytes")
-    return text

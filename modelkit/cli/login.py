@@ -10,8 +10,8 @@ from modelkit.cli.push import insecure_option
 from modelkit.cli.terminal.screen import emit_json, note, state
 from modelkit.cli.terminal.typed import TEXT, as_text
 from modelkit.cli.terminal.ui import json_option
-from modelkit.encoding import UTF_8
 from modelkit.errors import RequestError
+from modelkit.text_files import UTF_8
 
 _LONGEST_BYTES = 64 << 10
 

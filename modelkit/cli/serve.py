@@ -13,11 +13,11 @@ from modelkit.cli.options.ranks import end_with_launcher, progress_of_ranks, ran
 from modelkit.cli.options.settings import TABLE, read_settings, setting_option
 from modelkit.cli.pull import fetched
 from modelkit.cli.terminal.screen import Aside, Waiting, echo, note
-from modelkit.encoding import UTF_8
 from modelkit.errors import ModelkitError
 from modelkit.python_faults import unread
 from modelkit.settings.launchers import one_of_several
 from modelkit.settings.serving import NO_KEY, can_be_key
+from modelkit.text_files import read_text
 from runtime.quoting import quoted
 
 if TYPE_CHECKING:
@@ -48,10 +48,7 @@ class Secret(click.ParamType):
             self.fail(said, param, ctx)
         try:
             with Path(text[1:]).open("rb") as file:
-                raw = file.read(_LONGEST_BYTES + 1)
-            if len(raw) > _LONGEST_BYTES:
-                self.fail(f"{text[1:]} has more than {_LONGEST_BYTES:,} bytes: no {self._what}", param, ctx)
-            found = raw.decode(UTF_8).strip(self._ends)
+                found = read_text(file, _LONGEST_BYTES).strip(self._ends)
         except (OSError, ValueError) as error:
             self.fail(f"{text[1:]} cannot be read: {unread(error)}", param, ctx)
         if not found:

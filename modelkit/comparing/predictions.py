@@ -14,10 +14,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelkit import arguments
+from modelkit import arguments, text_files
 from modelkit.comparing.models import Side, load_side, open_sides
 from modelkit.comparing.texts import again_behind, texts_for
-from modelkit.encoding import UTF_8
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
 from modelkit.opening.opened import Opened
@@ -270,12 +269,10 @@ def _decoder(model: "LoadedModel", text: Sequence[int]) -> Callable[[], None]:
 def read_text(path: Path) -> str:
     """A text file to compare on. Raises ModelkitError."""
     try:
-        with path.open("rb") as file:  # a device has no size, and no end
-            raw = file.read(_MOST_TEXT_BYTES + 1)
-        if len(raw) > _MOST_TEXT_BYTES:
-            raise ModelkitError(
-                f"{path.name} is larger than {_MOST_TEXT_BYTES:,} bytes", hint="Take a part of it."
-            )
-        return raw.decode(UTF_8)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelkitError(f"{path.name} cannot be read as a text: {unread(error)}") from error
+        with path.open("rb") as file:
+            return text_files.read_text(file, _MOST_TEXT_BYTES)
+    except (OSError, ValueError) as error:
+        raise ModelkitError(
+            f"{path.name} cannot be read as a text: {unread(error)}",
+            hint=f"Take a text file (UTF-8) of at most {_MOST_TEXT_BYTES:,} bytes.",
+        ) from error

@@ -16,6 +16,7 @@ from modelkit.errors import RequestError
 from modelkit.pack.adapters.package_adapters import Carried
 from runtime.engine.adapters import AdapterSource
 from runtime.models import Described
+from runtime.quoting import quoted
 
 _GREATEST_SCALE = 1_000_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -92,7 +93,7 @@ def read_adapters(value: object, names: Sequence[str]) -> Chosen:
     else:
         pairs = [(name, 1.0) for name in arguments.elements(value, "adapters", "names of adapters")]
     chosen = tuple(
-        (_name(name, names, "adapters: "), _scale(scale, f"adapters[{arguments.shown(name)}]"))
+        (_name(name, names, "adapters: "), _scale(scale, f"adapters[{quoted(name)}]"))
         for name, scale in pairs
     )
     twice = [name for i, (name, _) in enumerate(chosen) if name in dict(chosen[:i])]
@@ -124,7 +125,7 @@ def _name(value: object, names: Sequence[str], where: str = "") -> str:
         raise arguments.refused(f"{where}a name", value, "a text")
     if value not in names:
         have = f"It has {', '.join(names)}." if names else "It has none; ADAPTER in a Modelfile brings one."
-        raise RequestError(f"{where}the model has no adapter {arguments.shown(value)}", hint=have)
+        raise RequestError(f"{where}the model has no adapter {quoted(value)}", hint=have)
     return value
 
 

@@ -13,8 +13,8 @@ import click
 
 from modelkit.arguments import on_disk
 from modelkit.cli.terminal.typed import TEXT, as_text
-from modelkit.encoding import UTF_8
 from modelkit.python_faults import unread
+from modelkit.text_files import read_text
 from runtime.quoting import MOST_OF_A_PATH, quoted, shown
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -103,10 +103,7 @@ def _read(path: Path, option: str) -> str:
     most = 4 * max(MOST_CHARACTERS.values())  # no character takes more bytes than four
     try:
         with path.open("rb") as file:
-            content = file.read(most + 1)
-        if len(content) > most:
-            raise click.BadParameter(f"{path} has more than {most:,} bytes", param_hint=f"'{option}'")
-        return content.decode(UTF_8)
+            return read_text(file, most)
     except (OSError, ValueError) as error:
         why = unread(error)
         raise click.BadParameter(f"{path} cannot be read: {why}", param_hint=f"'{option}'") from error

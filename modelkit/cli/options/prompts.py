@@ -6,9 +6,10 @@ from io import UnsupportedOperation
 from typing import TextIO
 
 from modelkit.cli.terminal.screen import note
-from modelkit.encoding import UTF_8
 from modelkit.errors import RequestError
+from modelkit.python_faults import unread
 from modelkit.settings.launchers import launched
+from modelkit.text_files import read_text
 
 _LIMIT_BYTES = 64 << 20
 _PATIENCE_S = 1.0
@@ -37,14 +38,12 @@ def _piped(*, even_typed: bool = False) -> str | None:
             return None
     else:
         _explain_waiting()
-    data = stdin.buffer.read(_LIMIT_BYTES + 1)
-    if len(data) > _LIMIT_BYTES:
-        raise RequestError(f"more than {_LIMIT_BYTES:,} bytes were piped in")
     try:
-        text = data.decode(UTF_8)
-    except UnicodeDecodeError as error:
+        text = read_text(stdin.buffer, _LIMIT_BYTES)
+    except ValueError as error:
         raise RequestError(
-            f"what was piped in is not UTF-8 text: byte {error.start}", hint="Convert it first."
+            f"what was piped in cannot be read: {unread(error)}",
+            hint=f"Pipe text in (UTF-8), at most {_LIMIT_BYTES:,} bytes of it.",
         ) from error
     return text.removesuffix("\n").removesuffix("\r")
 

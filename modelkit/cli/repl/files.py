@@ -4,10 +4,10 @@ import os
 import re
 from pathlib import Path
 
+from modelkit import text_files
 from modelkit.arguments import on_disk
-from modelkit.encoding import UTF_8
 from modelkit.errors import RequestError, SourceError
-from modelkit.python_faults import os_reason
+from modelkit.python_faults import unread
 from modelkit.source.tree import open_regular
 
 MOST_BYTES = 1_000_000
@@ -21,17 +21,11 @@ def read_text(name: str) -> str:
     path = Path(os.path.expanduser(on_disk(name)))
     try:
         with open_regular(path, name) as file:
-            data = file.read(MOST_BYTES + 1)
+            return text_files.read_text(file, MOST_BYTES)
     except SourceError as error:
         raise RequestError(error.message) from error
-    except OSError as error:
-        raise RequestError(f"{name}: {os_reason(error)}") from error
-    if len(data) > MOST_BYTES:
-        raise RequestError(f"{name} is larger than {MOST_BYTES:,} bytes")
-    try:
-        return data.decode(UTF_8)
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{name} is not UTF-8 text: byte {error.start}") from error
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{name} cannot be read: {unread(error)}") from error
 
 
 def with_files(text: str) -> tuple[str, list[str]]:

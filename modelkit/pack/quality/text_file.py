@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modelkit.encoding import UTF_8
 from modelkit.errors import ModelkitError, PlanError
 from modelkit.python_faults import unread
+from modelkit.text_files import UTF_8
 from modelkit.tokenizer.tokenizer import MOST_CHARS
 from runtime.records import dataclass
 

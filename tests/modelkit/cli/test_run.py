@@ -178,7 +178,10 @@ def test_help_lists_every_parameter(modelkit: Run) -> None:
 
 def test_piped_bytes_must_be_text(modelkit: Run) -> None:
     result = modelkit("run", "story", stdin=b"abc\xff")
-    assert (result.exit_code, "is not UTF-8 text: byte 3" in result.stderr) == (1, True)
+    assert (
+        result.exit_code,
+        "what was piped in cannot be read: byte 3 (0xff) is not UTF-8" in result.stderr,
+    ) == (1, True)
 
 
 def test_an_unknown_name(modelkit: Run) -> None:

@@ -48,7 +48,7 @@ def test_a_key_that_no_client_could_send_is_refused(run: Run, tmp_path: Path) ->
 
 def test_a_key_without_end_is_refused_and_not_cut(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("a" * 5000, encoding="utf-8")
-    with pytest.raises(click.BadParameter, match="key has more than 4,096 bytes"):
+    with pytest.raises(click.BadParameter, match="key cannot be read: it is larger than 4,096 bytes"):
         KEY.convert(f"@{tmp_path / 'key'}", None, None)
 
 

@@ -38,7 +38,7 @@ def test_a_text_of_unknown_size_is_read_no_further_than_a_large_one(monkeypatch:
     if not endless.exists():
         pytest.skip("this system has no /proc")
     monkeypatch.setattr(predictions, "_MOST_TEXT_BYTES", 100)
-    with pytest.raises(ModelkitError, match="status is larger than 100 bytes"):
+    with pytest.raises(ModelkitError, match="status cannot be read as a text: it is larger than 100 bytes"):
         predictions.read_text(endless)
 
 

@@ -65,7 +65,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
         "longer than 4,096",
     ),
     "unknown normalizer": ({"normalizer": {"type": "Python", "code": "1"}}, "unknown type, 'Python'"),
-    "normalizer without a type": ({"normalizer": {}}, "unknown type, 'None'"),
+    "normalizer without a type": ({"normalizer": {}}, "unknown type, None"),
     "normalizer is a list": ({"normalizer": []}, "unknown type"),
     "sequence without a list": ({"pre_tokenizer": {"type": "Sequence"}}, "holds no list"),
     "fixed length of zero": ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "at least 1"),
