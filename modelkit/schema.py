@@ -168,8 +168,8 @@ def _parts(schema: _Schema, root: _Schema) -> Iterator[list[Any]]:
     """What else describes the same value, and may name properties: each member of allOf is a part of its own,
     the choices of an anyOf or a oneOf are one.
     """
-    groups = [[one] for one in _listed(schema.get("allOf"))]
-    groups += [_listed(schema.get(key)) for key in ("anyOf", "oneOf")]
+    groups = [[one] for one in branches(schema, "allOf")]
+    groups += [branches(schema, key) for key in ("anyOf", "oneOf")]
     if "$ref" in schema:
         groups.append([target(schema["$ref"], root)])
     groups += [[schema[key]] for key in _CONDITIONS if key in schema]
@@ -190,7 +190,7 @@ def _may_name(start: Any, root: _Schema) -> bool:
         seen.add(id(schema))
         if "properties" in schema or any(key in schema for key in (*_SAYS, *_CONDITIONS)):
             return True
-        left += [one for key in ("allOf", "anyOf", "oneOf") for one in _listed(schema.get(key))]
+        left += [one for key in ("allOf", "anyOf", "oneOf") for one in branches(schema, key)]
         if "$ref" in schema:
             left.append(target(schema["$ref"], root))
     return False
@@ -222,5 +222,7 @@ def target(reference: object, root: Mapping[str, Any]) -> Any:
     return found
 
 
-def _listed(value: Any) -> list[Any]:
+def branches(schema: Mapping[str, Any], key: str) -> list[Any]:
+    """What an allOf, an anyOf or a oneOf lists; nothing where it is not there, or is no list."""
+    value = schema.get(key)
     return value if isinstance(value, list) else []

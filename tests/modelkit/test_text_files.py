@@ -17,7 +17,7 @@ def test_a_text_is_read_without_its_byte_order_mark(data: str) -> None:
     [(b"x" * 5, "it is larger than 4 bytes"), (b"ab\xff", "byte 2 (0xff) is not UTF-8")],
 )
 def test_what_is_no_such_text_is_refused(data: bytes, said: str) -> None:
-    with pytest.raises(ValueError, match="4 bytes|start byte") as caught:
+    with pytest.raises(ValueError, match=r"4 bytes|start byte") as caught:
         read_text(BytesIO(data), 4)
     assert unread(caught.value) == said
 

@@ -30,7 +30,7 @@ from modelkit.grammars.patterns.automata import (
 from modelkit.grammars.patterns.elimination import pattern_of
 from modelkit.grammars.patterns.syntax import UnsupportedPattern
 from modelkit.output.reading.validation import fits, same
-from modelkit.schema import target
+from modelkit.schema import branches, target
 from runtime.quoting import quoted
 
 Schema = Mapping[str, Any]
@@ -108,13 +108,13 @@ class Variants:
             # A value that is described by itself alone has no way to be.
             there = [] if id(found) in passed else self._variants(found, (*passed, id(found)))
             variants = _both(variants, there)
-        for one in _listed(schema, "allOf"):
+        for one in branches(schema, "allOf"):
             variants = _both(variants, self._variants(one, passed))
         for key in ("anyOf", "oneOf"):
             if key in schema:
                 variants = _both(
                     variants,
-                    [variant for one in _listed(schema, key) for variant in self._variants(one, passed)],
+                    [variant for one in branches(schema, key) for variant in self._variants(one, passed)],
                 )
         return variants
 
@@ -360,11 +360,6 @@ def common_multiple(one: float, other: float) -> float:
         lcm(a.numerator * b.denominator, b.numerator * a.denominator), a.denominator * b.denominator
     )
     return int(step) if step.denominator == 1 else float(step)
-
-
-def _listed(schema: Schema, key: str) -> list[Any]:
-    value = schema.get(key)
-    return value if isinstance(value, list) else []
 
 
 _ROOT = "="
