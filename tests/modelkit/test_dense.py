@@ -120,13 +120,13 @@ def test_what_show_says(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"activation_function": "torch.nn.modules.activation.Mish"}, "Mish.*Identity, Tanh, ReLU, GELU"),
-        ({"activation_function": "os.system"}, "activation_function is os.system"),
+        ({"activation_function": "os.system"}, "activation_function is 'os.system'"),
         ({"in_features": 32}, "linear.weight \\[64, 64\\].*expected linear.weight \\[64, 32\\]"),
         ({"out_features": 0}, "out_features is 0"),
         ({"bias": False}, "linear.bias"),
         ({"bias": 1}, "bias is 1"),
         ({"use_residual": True}, "use_residual"),
-        ({"module_input_name": "token_embeddings"}, "module_input_name is token_embeddings"),
+        ({"module_input_name": "token_embeddings"}, "module_input_name is 'token_embeddings'"),
     ],
 )
 def test_what_is_not_computed_is_refused_by_its_name(

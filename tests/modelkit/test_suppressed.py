@@ -46,7 +46,7 @@ def test_a_form_of_suppressed_ids_alone_is_told_so(tmp_path: Path, bias: dict[in
         ({"suppress_tokens": [5, 2, 5]}, (2, 5), None),
         ({"suppress_tokens": 7}, (7,), None),
         ({"suppress_tokens": [1, 10]}, (1,), "suppress_tokens has 10, expected ids below 10"),
-        ({"suppress_tokens": ["x"]}, (), "suppress_tokens has x"),
+        ({"suppress_tokens": ["x"]}, (), "suppress_tokens has 'x'"),
         ({"suppress_tokens": list(range(10))}, (), "every id there is"),
     ],
 )

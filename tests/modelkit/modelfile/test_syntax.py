@@ -267,7 +267,7 @@ def test_any_bytes_are_read_or_refused(data: bytes):
         "FROM " + " " * 10**6,
     ],
 )
-def test_a_large_text_takes_linear_time(text: str):
+def test_a_large_text_does_not_hang(text: str):
     with contextlib.suppress(ModelfileError):
         syntax.parse(text)
 

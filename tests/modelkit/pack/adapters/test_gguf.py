@@ -149,5 +149,5 @@ def test_norms_that_were_trained_are_fused_as_pefts_are(tmp_path: Path) -> None:
 
 
 def test_an_adapter_for_another_base_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedSource, match="an adapter for `phi3`, and the base is a llama model"):
+    with pytest.raises(UnsupportedSource, match="an adapter for 'phi3', and the base is a llama model"):
         read_adapter(unpacked("phi3_window", tmp_path), Reference("llama").record["config"])
