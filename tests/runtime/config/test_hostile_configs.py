@@ -16,7 +16,7 @@ from runtime import models
 from runtime.errors import UnsupportedModel
 from runtime.models import describe
 from runtime.models.registry.names import module_name
-from runtime.quoting import quoted
+from runtime.quoting import MOST_SHOWN, quoted
 from tests.support.field_answers import FieldAnswers
 from tests.support.hostile_values import VALUES, names_in, places, put
 from tests.support.parity import Reference
@@ -153,5 +153,5 @@ def test_rotation_told_by_the_wrapper_alone() -> None:
 def test_what_is_quoted_is_short_and_quick(place: int) -> None:
     value = (*VALUES, "a" * 10**7, [[[[]]]] * 10**6, {"k" * 10**6: "v" * 10**6}, object())[place]
     began = time.process_time()
-    assert len(quoted(value)) <= 80
+    assert len(quoted(value)) <= MOST_SHOWN
     assert time.process_time() - began < 0.5
