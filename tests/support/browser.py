@@ -1,5 +1,11 @@
-"""A browser for the page's tests: the one that is installed, or none; and the page as a person uses it."""
+"""A browser for the page's tests: the one that is installed, or none; and the page as a person uses it.
 
+What follows from what a person does comes a little later: an answer of the server, a record of the database,
+a frame. So nothing is read off the page and compared at once: `expect` and `Tab.until` wait for what is
+claimed, and what must not be there is looked for behind something that comes later than it would have come.
+"""
+
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +16,8 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb")
+PATIENCE_MS = 60_000
+"""How long a test waits for what it claims: the machine may be busy."""
 
 
 def find_browser() -> str | None:
@@ -25,8 +33,9 @@ NEEDS_BROWSER = pytest.mark.skipif(
 @contextmanager
 def launched(path: str) -> Iterator[Any]:
     """A headless one, driven by playwright, which brings none of its own."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS])
         try:
@@ -35,16 +44,24 @@ def launched(path: str) -> Iterator[Any]:
             browser.close()
 
 
+def expect(found: Any) -> Any:
+    """Playwright's own, for this locator: what is claimed of it may become true a little later."""
+    from playwright.sync_api import expect
+
+    return expect(found)
+
+
 class Tab:
     """One page, and what it did that it should not."""
 
     def __init__(self, page: Any, url: str) -> None:
         self.page, self.url = page, url
-        self.noise: list[str] = []
+        self._heard: list[str] = []
+        self._allowed: list[str] = []
         host = urlsplit(url).netloc
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(PATIENCE_MS)
         page.on("console", lambda one: self._hear(one.type, one.text))
-        page.on("pageerror", lambda error: self.noise.append(f"error: {error}"))
+        page.on("pageerror", lambda error: self._heard.append(f"error: {error}"))
         page.on("request", lambda one: self._see(one.url, host))
         page.add_init_script(
             "addEventListener('securitypolicyviolation', (e) => console.error('policy', e.violatedDirective))"
@@ -52,16 +69,37 @@ class Tab:
 
     def _hear(self, kind: str, said: str) -> None:
         if kind in ("error", "warning"):
-            self.noise.append(said)
+            self._heard.append(said)
 
     def _see(self, url: str, host: str) -> None:
         if urlsplit(url).scheme not in ("data", "blob") and urlsplit(url).netloc != host:
-            self.noise.append(f"asked for {url}")
+            self._heard.append(f"asked for {url}")
+
+    @property
+    def noise(self) -> list[str]:
+        """What nobody has allowed."""
+        return [said for said in self._heard if not any(re.search(one, said) for one in self._allowed)]
+
+    def allow(self, pattern: str) -> None:
+        """What is heard of this is part of the test, whenever the browser says it."""
+        self._allowed.append(pattern)
 
     def open(self, place: str = "") -> "Tab":
         self.page.goto(self.url + place)
+        return self.ready()
+
+    def reload(self) -> "Tab":
+        self.page.reload()
+        return self.ready()
+
+    def ready(self) -> "Tab":
+        """Once all is there that the page shows in the beginning."""
         self.page.wait_for_selector(":root[data-ready]")
         return self
+
+    def until(self, claim: str, given: Any = None) -> None:
+        """Wait until this expression or function of the page gives something true."""
+        self.page.wait_for_function(claim, arg=given)
 
     def say(self, words: str) -> None:
         self.page.locator("#message").fill(words)

@@ -1,8 +1,9 @@
 """What goes with a message: tools and their results, forms, parameters, files, the model that is asked."""
 
 import json
+import re
 
-from tests.support.browser import NEEDS_BROWSER, Tab
+from tests.support.browser import NEEDS_BROWSER, Tab, expect
 from tests.support.fake_chat import HELLO, Fake, call, finish, text
 
 pytestmark = NEEDS_BROWSER
@@ -14,15 +15,15 @@ def test_tools_are_cards_that_take_results(tab: Tab, fake: Fake) -> None:
     fake.answers = [[*call(0, "weather", {"city": "Paris"}), *call(1, "time", {}), finish()], HELLO]
     tab.button("Settings of this conversation").click()
     page.locator("#tools").fill('[{"name": "weather"')
-    assert page.locator("#tools-note").inner_text().startswith("Line 1, column")
+    expect(page.locator("#tools-note")).to_have_text(re.compile("^Line 1, column"))
     page.locator("#tools").fill(tools)
-    assert page.locator("#tools-note").inner_text() == "The model may call weather, time"
+    expect(page.locator("#tools-note")).to_have_text("The model may call weather, time")
     page.locator("#tool-choice").select_option("weather")
     page.keyboard.press("Escape")
     tab.ask("Weather?")
     assert [one["function"]["name"] for one in fake.asked[0]["tools"]] == ["weather", "time"]
     assert fake.asked[0]["tool_choice"] == "weather"
-    assert '"city": "Paris"' in page.get_by_label("Arguments of weather").inner_text()
+    expect(page.get_by_label("Arguments of weather")).to_contain_text('"city": "Paris"')
     page.get_by_label("Result of weather").fill("Sunny")
     page.get_by_label("Call of time").get_by_label("error").check()
     tab.button("Send results").click()
@@ -31,15 +32,15 @@ def test_tools_are_cards_that_take_results(tab: Tab, fake: Fake) -> None:
     assert first == {"role": "tool", "content": "Sunny", "tool_call_id": "call_0", "name": "weather"}
     assert second["content"].startswith("Error: ")
     assert fake.asked[1]["messages"][-3]["tool_calls"][0]["function"]["arguments"] == '{"city": "Paris"}'
-    assert page.locator(".result.failed").count() == 1
+    expect(page.locator(".result.failed")).to_have_count(1)
 
 
 def test_numbers_of_a_call_stay_as_they_were_written(tab: Tab, fake: Fake) -> None:
     written = {"id": 12345678901234567890, "parts": [1.50, {}], "said": 'a "b": {c}, \u00e9'}
     fake.answers = [[*call(0, "find", written), finish()], HELLO]
     tab.ask("Find it")
-    shown = tab.page.get_by_label("Arguments of find").inner_text()
-    assert shown == json.dumps(written, indent=2, ensure_ascii=False)
+    shown = json.dumps(written, indent=2, ensure_ascii=False)
+    expect(tab.page.get_by_label("Arguments of find")).to_have_js_property("textContent", shown)
     tab.page.get_by_label("Result of find").fill("Found")
     tab.button("Send result").click()
     tab.said("Hello there.").wait_for()
@@ -51,8 +52,8 @@ def test_form_parameters_and_thinking_are_sent_once_they_are_sound(tab: Tab, fak
     page = tab.page
     fake.answers = [[*text('{"a": 1}'), finish()], [*text('{"a": '), finish(cut="num_predict")]]
     tab.button("Settings of this conversation").click()
-    assert page.get_by_label("Temperature").get_attribute("placeholder") == "0.7"
-    assert page.get_by_label("Top k").get_attribute("placeholder") == "40"
+    expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.7")
+    expect(page.get_by_label("Top k")).to_have_attribute("placeholder", "40")
     page.get_by_label("Temperature").fill("0.2")
     page.get_by_label("Stop texts").fill("END\n\nSTOP")
     page.get_by_label("System text").fill("Be brief.")
@@ -62,12 +63,12 @@ def test_form_parameters_and_thinking_are_sent_once_they_are_sound(tab: Tab, fak
         ('{"type": ', "Line 1"),
     ]:
         page.locator("#format").fill(wrong)
-        assert page.locator("#format-note").inner_text().startswith(said)
-        assert page.locator("#format").get_attribute("aria-invalid") == "true"
+        expect(page.locator("#format-note")).to_have_text(re.compile(f"^{said}"))
+        expect(page.locator("#format")).to_have_attribute("aria-invalid", "true")
     page.keyboard.press("Escape")
     tab.ask("Hi")
-    assert fake.asked == []
     tab.said("Schema: Line 1").wait_for()
+    assert fake.asked == []
     tab.button("Settings of this conversation").click()
     page.locator("#format").fill('{"type": "object", "properties": {"a": {"type": "integer"}}}')
     page.keyboard.press("Escape")
@@ -89,27 +90,22 @@ def test_models_are_loaded_and_unloaded(tab: Tab, fake: Fake) -> None:
     tab.button("Unload island:latest").click()
     tab.button("Load island:latest").wait_for()
     assert fake.loaded == {"a-model-with-a-rather-long-name:70b"}
-    assert (
-        "12.4 MB in memory · 2,048 tokens of context · drafts by island-draft"
-        in tab.page.locator(".loaded").inner_text()
-    )
+    said = "12.4 MB in memory · 2,048 tokens of context · drafts by island-draft"
+    expect(tab.page.locator(".loaded")).to_contain_text(said)
 
 
 def test_a_package_that_takes_a_models_name_brings_its_own_parameters(tab: Tab, fake: Fake) -> None:
     temperature = tab.page.get_by_label("Temperature")
-    tab.page.locator("[placeholder='0.7']").wait_for(state="attached")
-    assert temperature.get_attribute("placeholder") == "0.7"
+    expect(temperature).to_have_attribute("placeholder", "0.7")
     fake.temperature = 0.9
     tab.button("Models").click()
-    tab.page.locator("[placeholder='0.9']").wait_for(state="attached")
-    assert temperature.get_attribute("placeholder") == "0.9"
+    expect(temperature).to_have_attribute("placeholder", "0.9")
 
 
 def test_a_model_that_writes_no_text_is_not_asked(tab: Tab) -> None:
     """It is in the list of models, and says what it is for."""
     choice = tab.page.locator("#model option")
-    choice.nth(1).wait_for(state="attached")
-    assert choice.all_inner_texts() == ["island", "a-model-with-a-rather-long-name:70b"]
+    expect(choice).to_have_text(["island", "a-model-with-a-rather-long-name:70b"])
     tab.button("Models").click()
     tab.page.get_by_text("vectors:latest").wait_for()
     tab.page.get_by_text("makes embeddings").wait_for()
@@ -119,9 +115,8 @@ def test_a_new_visitor_asks_the_model_that_is_loaded(tab: Tab, fake: Fake) -> No
     """Where one for embeddings is loaded beside it, too: the first of the list would have to be loaded."""
     own = "a-model-with-a-rather-long-name:70b"
     fake.loaded = {"vectors:latest", own}
-    tab.page.reload()
-    tab.page.locator("#model option").nth(1).wait_for(state="attached")
-    assert tab.page.locator("#model").input_value() == own
+    tab.reload()
+    expect(tab.page.locator("#model")).to_have_value(own)
 
 
 def test_text_files_go_with_the_message(tab: Tab, fake: Fake) -> None:
@@ -146,25 +141,25 @@ def test_text_files_go_with_the_message(tab: Tab, fake: Fake) -> None:
     tab.ask("Read")
     sent = fake.asked[0]["messages"][0]["content"]
     assert sent == "Read\n\na.py:\n````\nx = '''```'''\n````\n\nd.txt:\n```\npasted\n```"
-    assert page.locator(".file summary").all_inner_texts() == ["a.py", "d.txt"]
+    expect(page.locator(".file summary")).to_have_text(["a.py", "d.txt"])
 
 
 def test_how_tools_are_used_is_each_conversations_own(tab: Tab, fake: Fake) -> None:
     page = tab.page
 
-    def settings(choice: str = "") -> str:
+    def bring_a_tool() -> None:
         tab.button("Settings of this conversation").click()
         page.locator("#tools").fill('[{"name": "weather"}]')
-        if choice:
-            page.locator("#tool-choice").select_option(choice)
-        page.keyboard.press("Escape")
-        return page.locator("#tool-choice").input_value()
 
-    settings("required")
+    bring_a_tool()
+    page.locator("#tool-choice").select_option("required")
+    page.keyboard.press("Escape")
     tab.ask("One")
     tab.button("New conversation").click()
     page.locator("#welcome").wait_for()
-    assert settings() == "auto"
+    bring_a_tool()
+    expect(page.locator("#tool-choice")).to_have_value("auto")
+    page.keyboard.press("Escape")
     tab.ask("Two")
     assert [body["tool_choice"] for body in fake.asked] == ["required", "auto"]
 
@@ -173,7 +168,7 @@ def test_adapters_of_a_package_are_chosen(tab: Tab, fake: Fake) -> None:
     page = tab.page
     tab.ask("All")
     tab.button("Settings of this conversation").click()
-    assert page.locator("#system").get_attribute("placeholder") == "You are terse."
+    expect(page.locator("#system")).to_have_attribute("placeholder", "You are terse.")
     page.get_by_label("law").uncheck()
     page.keyboard.press("Escape")
     tab.ask("One")

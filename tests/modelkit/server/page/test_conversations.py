@@ -1,13 +1,15 @@
 """Conversations are kept, found and changed, and every other way that one took is a branch."""
 
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.support.browser import NEEDS_BROWSER, Tab
+from tests.support.browser import NEEDS_BROWSER, Tab, expect
 from tests.support.fake_chat import HELLO, STATS, Event, Fake, finish, text
 
 pytestmark = NEEDS_BROWSER
 HOLD: Event = {"type": "hold"}
+NOTHING_LEFT = "Object.keys(localStorage).every((key) => !key.includes('left'))"
 
 
 def test_stop_continue_and_regenerate(tab: Tab, fake: Fake) -> None:
@@ -16,7 +18,7 @@ def test_stop_continue_and_regenerate(tab: Tab, fake: Fake) -> None:
     tab.said("One two").wait_for()
     tab.page.keyboard.press("Escape")
     answer = tab.answered()
-    assert "stopped" in answer.locator(".stats").inner_text()
+    expect(answer.locator(".stats")).to_contain_text("stopped")
     fake.wait_for_leaving(1)
     answer.get_by_role("button", name="Continue").click()
     tab.said("One two three").wait_for()
@@ -25,7 +27,7 @@ def test_stop_continue_and_regenerate(tab: Tab, fake: Fake) -> None:
     tab.answered().get_by_role("button", name="Regenerate").click()
     tab.said("Hello there.").wait_for()
     assert len(fake.asked[2]["messages"]) == 1
-    assert tab.answered().locator(".branches").inner_text().startswith("2 of 2")
+    expect(tab.answered().locator(".branches")).to_have_text(re.compile("^2 of 2"))
 
 
 def test_an_answer_whose_page_was_left_says_so_and_is_asked_for_again(tab: Tab, fake: Fake) -> None:
@@ -37,7 +39,8 @@ def test_an_answer_whose_page_was_left_says_so_and_is_asked_for_again(tab: Tab, 
     fake.wait_for_leaving(1)
     tab.page.get_by_role("button", name="Try again").click()
     tab.said("Hello there.").wait_for()
-    assert tab.page.get_by_text("The page was left").count() == 0
+    tab.answered()
+    expect(tab.page.get_by_text("The page was left")).to_have_count(0)
 
 
 def test_what_had_come_when_the_page_was_left_is_kept_and_gone_on_with(tab: Tab, fake: Fake) -> None:
@@ -47,15 +50,16 @@ def test_what_had_come_when_the_page_was_left_is_kept_and_gone_on_with(tab: Tab,
     tab.page.reload()
     tab.said("One two").wait_for()
     tab.page.get_by_text("The page was left in the middle of this answer.").wait_for()
-    assert "stopped" in tab.page.locator(".message.assistant .stats").inner_text()
+    expect(tab.page.locator(".message.assistant .stats")).to_contain_text("stopped")
     tab.page.get_by_role("button", name="Continue").click()
     tab.said("One two three").wait_for()
     assert fake.asked[1]["continue_final"] is True
     assert fake.asked[1]["messages"][-1] == {"role": "assistant", "content": "One two"}
-    assert tab.page.get_by_text("The page was left").count() == 0
-    tab.page.reload()
+    tab.answered()
+    expect(tab.page.get_by_text("The page was left")).to_have_count(0)
+    tab.reload()
     tab.said("One two three").wait_for()
-    assert tab.page.evaluate("Object.keys(localStorage).filter((key) => key.includes('left'))") == []
+    tab.until(NOTHING_LEFT)
 
 
 def test_what_was_thought_before_the_page_was_left_is_no_part_of_the_next_try(tab: Tab, fake: Fake) -> None:
@@ -67,13 +71,13 @@ def test_what_was_thought_before_the_page_was_left_is_no_part_of_the_next_try(ta
     tab.page.reload()
     tab.page.get_by_role("button", name="Try again").click()
     tab.page.get_by_text("3 of 9 tokens").wait_for()
-    assert tab.page.locator(".thinking").count() == 0
+    expect(tab.page.locator(".thinking")).to_have_count(0)
     fake.let_go(2)
     tab.said("Hello there.").wait_for()
     answer = tab.answered()
-    assert answer.locator(".branches").count() == 0
+    expect(answer.locator(".branches")).to_have_count(0)
     answer.locator(".thinking summary").click()
-    assert answer.locator(".thinking .prose").inner_text().strip() == "Anew"
+    expect(answer.locator(".thinking .prose")).to_have_text("Anew")
 
 
 def test_a_page_opens_whatever_lies_in_the_browsers_storage(tab: Tab, fake: Fake) -> None:
@@ -83,9 +87,8 @@ def test_a_page_opens_whatever_lies_in_the_browsers_storage(tab: Tab, fake: Fake
         for (const [at, text] of texts.entries()) localStorage.setItem(`modelkit.left.${at}`, text);
         for (const name of ["settings", "model", "theme"]) localStorage.setItem(`modelkit.${name}`, "{");
     }""")
-    tab.page.reload()
-    tab.page.wait_for_selector(":root[data-ready]")
-    assert tab.page.evaluate("Object.keys(localStorage).filter((key) => key.includes('left'))") == []
+    tab.reload()
+    tab.until(NOTHING_LEFT)
     tab.ask("Hi")
     tab.said("Hello there.").wait_for()
 
@@ -100,7 +103,7 @@ def test_a_page_works_where_the_browser_allows_no_local_storage(tab: Tab, fake: 
     other.said("Hello there.").wait_for()
     other.button("Colours: Auto").click()
     other.button("Colours: Light").wait_for()
-    assert other.page.locator("html").get_attribute("data-theme") == "light"
+    expect(other.page.locator("html")).to_have_attribute("data-theme", "light")
     assert other.noise == []
 
 
@@ -116,7 +119,7 @@ def test_what_had_come_when_the_tab_was_closed_is_in_the_next_one(tab: Tab, fake
     tab.said("One two").wait_for()
     tab.page.get_by_role("button", name="Try again").click()
     tab.said("Hello there.").wait_for()
-    assert tab.answered().locator(".branches").inner_text().startswith("2 of 2")
+    expect(tab.answered().locator(".branches")).to_have_text(re.compile("^2 of 2"))
 
 
 def test_an_edit_makes_a_branch_that_says_what_was_reused(tab: Tab, fake: Fake) -> None:
@@ -126,11 +129,11 @@ def test_an_edit_makes_a_branch_that_says_what_was_reused(tab: Tab, fake: Fake) 
     asked.hover()
     asked.get_by_role("button", name="Edit").click()
     box = tab.page.get_by_label("Edit the message")
-    assert box.input_value() == "First question"
+    expect(box).to_have_value("First question")
     box.fill("Another question")
     box.press("Enter")
     tab.said("Second answer").wait_for()
-    assert "reused 500 of 512 tokens" in asked.locator(".branches").inner_text()
+    expect(asked.locator(".branches")).to_contain_text("reused 500 of 512 tokens")
     asked.get_by_role("button", name="Earlier version").click()
     tab.said("First question").wait_for()
     tab.said("Hello there.").wait_for()
@@ -168,9 +171,8 @@ def test_conversations_are_kept_found_renamed_moved_and_deleted(tab: Tab, fake: 
     tab.button("New conversation").click()
     fake.answers = [HELLO]
     tab.ask("Plants?")
-    page.reload()
-    page.wait_for_selector(":root[data-ready]")
-    assert page.locator(".asked").inner_text() == "Plants?"
+    tab.reload()
+    expect(page.locator(".asked")).to_have_text("Plants?")
     page.keyboard.press("Control+k")
     page.keyboard.type("tigers")
     page.locator("#chats li").filter(has_text="Plants?").wait_for(state="detached")
@@ -207,10 +209,10 @@ def test_a_conversation_that_opens_late_leaves_the_focus_where_one_went(tab: Tab
     tab.button("New conversation").click()
     # In one task of the page: the conversation is read from the database behind it.
     tab.page.evaluate("document.querySelector('.chat').click(); document.querySelector('#search').focus()")
-    tab.page.locator("#title").filter(has_text="Animals?").wait_for()
-    assert tab.page.evaluate("document.activeElement.id") == "search"
+    expect(tab.page.locator("#title")).to_have_text("Animals?")
+    expect(tab.page.locator("#search")).to_be_focused()
     tab.button("New conversation").click()
-    tab.page.wait_for_function("document.activeElement.id === 'message'")
+    expect(tab.page.locator("#message")).to_be_focused()
 
 
 def test_two_tabs_make_two_branches_and_lose_nothing(tab: Tab, fake: Fake) -> None:
@@ -220,6 +222,7 @@ def test_two_tabs_make_two_branches_and_lose_nothing(tab: Tab, fake: Fake) -> No
     fake.answers = [[*text("In the other"), finish()]]
     other.ask("Other tab")
     tab.said("In the other").wait_for()
+    tab.answered()
     fake.answers = [[*text("In the first"), finish()]]
     tab.ask("First tab")
     other.said("In the first").wait_for()
@@ -236,7 +239,7 @@ def test_another_tab_says_who_writes_and_shows_how_far_it_is(tab: Tab, fake: Fak
     other.page.get_by_text(writes).wait_for()
     other.say("And I")
     other.page.locator("#banner").filter(has_text="Another tab is writing the answer before this").wait_for()
-    assert other.page.locator("#message").input_value() == "And I"
+    expect(other.page.locator("#message")).to_have_value("And I")
     tab.page.evaluate(
         "() => { const now = performance.now(); performance.now = () => now + 2000; }"
     )  # an answer is kept once a second
@@ -246,7 +249,7 @@ def test_another_tab_says_who_writes_and_shows_how_far_it_is(tab: Tab, fake: Fak
     assert asked.evaluate("(one) => one.isConnected")  # what has not grown is not drawn anew
     fake.let_go(1)
     other.answered()
-    assert other.page.get_by_text(writes).count() == 0
+    expect(other.page.get_by_text(writes)).to_have_count(0)
     assert other.noise == []
 
 
@@ -287,9 +290,9 @@ def test_what_the_browser_has_no_room_for_is_said_and_answered(tab: Tab, fake: F
             throw new DOMException("full", "QuotaExceededError");
         };
     }""")
-    tab.ask("Hi again")
-    assert "no more room for conversations" in tab.page.locator("#banner").inner_text()
-    assert tab.said("Hello there.").count() == 2
+    tab.say("Hi again")
+    expect(tab.page.locator("#banner")).to_contain_text("no more room for conversations")
+    expect(tab.said("Hello there.")).to_have_count(2)
 
 
 def test_a_long_text_is_not_measured_at_each_key(tab: Tab) -> None:
@@ -303,10 +306,11 @@ def test_a_long_text_is_not_measured_at_each_key(tab: Tab) -> None:
     box.evaluate("(box) => (box.value = 'words '.repeat(5000))")
     box.focus()
     tab.page.keyboard.type("abc")
+    expect(box).to_have_value("words " * 5000 + "abc")
     assert tab.page.evaluate("measured") == 0
     assert box.bounding_box()["height"] > 200
     box.fill("a\nb")
-    assert tab.page.evaluate("measured") > 0
+    tab.until("measured > 0")
     assert 40 < box.bounding_box()["height"] < 100
 
 
@@ -324,13 +328,11 @@ def test_a_conversation_keeps_its_model_while_the_list_of_models_comes(tab: Tab,
     tab.ask("More")
     assert fake.asked[-1]["model"] == own
     fake.lists.set()
-    tab.page.wait_for_selector(":root[data-ready]")
-    assert tab.page.locator("#model").input_value() == own
+    tab.ready()
+    expect(tab.page.locator("#model")).to_have_value(own)
 
 
 def test_settings_of_two_tabs_are_one_conversations(tab: Tab, fake: Fake) -> None:
-    from playwright.sync_api import expect
-
     fake.answers = [HELLO]
     tab.ask("Start")
     other = Tab(tab.page.context.new_page(), tab.url).open("/" + "#" + urlsplit(tab.page.url).fragment)
@@ -394,27 +396,25 @@ def test_what_is_typed_and_not_sent_stays_with_its_conversation(tab: Tab, fake: 
     box.fill("about one")
     tab.button("New conversation").click()
     page.locator("#welcome").wait_for()
-    assert box.input_value() == ""
+    expect(box).to_have_value("")
     box.fill("a new one")
-    page.reload()
-    page.wait_for_selector(":root[data-ready]")
-    assert box.input_value() == "a new one"
+    tab.reload()
+    expect(box).to_have_value("a new one")
     page.locator(".chat").click()
     tab.said("One").wait_for()
-    assert box.input_value() == "about one"
-    page.reload()
-    page.wait_for_selector(":root[data-ready]")
-    assert box.input_value() == "about one"
+    expect(box).to_have_value("about one")
+    tab.reload()
+    expect(box).to_have_value("about one")
     tab.ask("Two")
-    page.reload()
-    page.wait_for_selector(":root[data-ready]")
-    assert box.input_value() == ""
+    tab.reload()
+    expect(box).to_have_value("")
     box.fill("about one, again")
     tab.button("Delete One").press("Enter")
     page.locator("#ask-ok").click()
     page.locator("#welcome").wait_for()
-    assert box.input_value() == "a new one"
-    page.reload()
+    expect(box).to_have_value("a new one")
+    tab.reload()
+    expect(box).to_have_value("a new one")
     assert "about one" not in page.evaluate("sessionStorage['modelkit.drafts']")
 
 

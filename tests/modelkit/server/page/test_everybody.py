@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.browser import NEEDS_BROWSER, Tab
+from tests.support.browser import NEEDS_BROWSER, Tab, expect
 from tests.support.fake_chat import HELLO, Fake, call, finish, text
 
 pytestmark = NEEDS_BROWSER
@@ -11,14 +11,15 @@ pytestmark = NEEDS_BROWSER
 def test_the_keyboard_is_enough(tab: Tab, fake: Fake) -> None:
     page = tab.page
     press = page.keyboard.press
-    assert page.evaluate("document.activeElement.id") == "message"
+    message = page.locator("#message")
+    expect(message).to_be_focused()
     page.keyboard.type("One")
     press("Shift+Enter")
     page.keyboard.type("Two")
     press("Enter")
     tab.answered()
     assert fake.asked[0]["messages"][0]["content"] == "One\nTwo"
-    assert page.evaluate("document.activeElement.id") == "message"
+    expect(message).to_be_focused()
     names = []
     for _ in range(12):
         press("Shift+Tab")
@@ -33,21 +34,23 @@ def test_the_keyboard_is_enough(tab: Tab, fake: Fake) -> None:
     press("Enter")
     page.get_by_text("2 of 2").wait_for()
     press("Control+k")
-    assert page.evaluate("document.activeElement.id") == "search"
+    expect(page.locator("#search")).to_be_focused()
     press("Control+Shift+O")
     page.locator("#welcome").wait_for()
     page.locator("#search").focus()
     press("Control+b")
     page.locator("#sidebar").wait_for(state="hidden")
-    assert page.evaluate("document.activeElement.id") == "toggle-sidebar"
+    expect(page.locator("#toggle-sidebar")).to_be_focused()
 
 
 def test_an_enter_that_ends_a_word_sends_nothing(tab: Tab, fake: Fake) -> None:
     tab.page.locator("#message").fill("にほん")
     enter = "new KeyboardEvent('keydown', { key: 'Enter', keyCode: 229, bubbles: true, cancelable: true })"
     tab.page.evaluate(f"document.querySelector('#message').dispatchEvent({enter})")
-    assert tab.page.locator("#message").input_value() == "にほん"
-    assert fake.asked == []
+    expect(tab.page.locator("#message")).to_have_value("にほん")
+    tab.page.keyboard.press("Enter")
+    tab.answered()
+    assert [body["messages"][0]["content"] for body in fake.asked] == ["にほん"]
 
 
 def test_a_phone_has_the_list_over_the_page(tab: Tab, fake: Fake) -> None:
@@ -62,7 +65,7 @@ def test_a_phone_has_the_list_over_the_page(tab: Tab, fake: Fake) -> None:
         assert over <= 0, selector
     tab.button("Conversations").click()
     page.locator("#sidebar").wait_for()
-    assert page.evaluate("document.querySelector('#main').inert")
+    expect(page.locator("#main")).to_have_js_property("inert", True)
     page.keyboard.press("Escape")
     page.locator("#sidebar").wait_for(state="hidden")
 
@@ -72,6 +75,7 @@ def test_a_low_window_has_room_for_what_was_said(tab: Tab) -> None:
     page = tab.page
     tab.ask("Hi")
     page.set_viewport_size({"width": 320, "height": 256})
+    page.locator("#sidebar").wait_for(state="hidden")
     page.locator("#message").fill("line\n" * 30)
     height = "e => e.clientHeight"
     assert page.locator("#scroll").evaluate(height) > 256 / 4
@@ -116,6 +120,7 @@ def test_an_audit_finds_nothing(tab: Tab, fake: Fake) -> None:
     page.locator(".message.assistant").first.get_by_role("button", name="Probabilities").click()
     audit("probabilities", "dark", "light")
     tab.button("Models").click()
+    tab.button("Unload island:latest").wait_for()
     audit("models", "dark")
     page.keyboard.press("Escape")
     tab.button("Settings of this conversation").click()
@@ -176,14 +181,8 @@ def test_a_screen_reader_finds_its_way(tab: Tab) -> None:
         '- button "Send"',
     ):
         assert line in tree, tree
-    assert tab.page.locator("#log").get_attribute("aria-live") == "off"
-    assert tab.page.locator("#announcer").inner_text() == "Hello there."
-
-
-FOCUSED = """() => {
-    const one = document.activeElement;
-    return one.getAttribute("aria-label") ?? (one.id || one.textContent);
-}"""
+    expect(tab.page.locator("#log")).to_have_attribute("aria-live", "off")
+    expect(tab.page.locator("#announcer")).to_have_text("Hello there.")
 
 
 def test_the_focus_stays_where_it_was_when_something_is_drawn_anew(tab: Tab, fake: Fake) -> None:
@@ -198,36 +197,38 @@ def test_the_focus_stays_where_it_was_when_something_is_drawn_anew(tab: Tab, fak
     fake.answers = [[*text("Well "), {"type": "hold"}, *text("then."), finish()], HELLO]
     tab.say("Two")
     tab.said("Well").wait_for()
-    page.locator(".chat", has_text="One").focus()
+    chat = page.locator(".chat", has_text="One")
+    drawn = chat.element_handle()
+    chat.focus()
     fake.let_go(1)
     tab.answered()
-    assert page.evaluate(FOCUSED) == "One"
+    tab.until("one => !one.isConnected", drawn)
+    expect(chat).to_be_focused()
     pressed(tab.button("Regenerate"))
     tab.said("Hello there.").wait_for()
     tab.answered()
-    assert page.evaluate(FOCUSED) == "Send"
+    expect(tab.button("Send")).to_be_focused()
     pressed(tab.button("Earlier version"))
     tab.said("Well then.").wait_for()
-    assert page.evaluate(FOCUSED) == "Later version"
+    expect(tab.button("Later version")).to_be_focused()
     pressed(tab.button("Rename Two"))
     page.locator("#ask-text").fill("Three")
     page.keyboard.press("Enter")
     tab.button("Rename Three").wait_for()
-    assert page.evaluate(FOCUSED) == "Rename Three"
+    expect(tab.button("Rename Three")).to_be_focused()
     pressed(tab.button("Delete One"))
     page.locator("#ask-ok").press("Enter")
     tab.button("Delete One").wait_for(state="detached")
-    assert page.evaluate(FOCUSED) == "Delete Three"
+    expect(tab.button("Delete Three")).to_be_focused()
     pressed(tab.button("Models"))
     pressed(tab.button("Unload island:latest"))
-    tab.button("Load island:latest").wait_for()
-    assert page.evaluate(FOCUSED) == "Load island:latest"
+    expect(tab.button("Load island:latest")).to_be_focused()
 
 
 def test_a_phone_that_is_turned_leaves_the_focus_alone(tab: Tab) -> None:
     tab.page.set_viewport_size({"width": 400, "height": 700})
     tab.page.locator("#sidebar").wait_for(state="hidden")
-    assert tab.page.evaluate(FOCUSED) == "message"
+    expect(tab.page.locator("#message")).to_be_focused()
 
 
 def test_a_text_is_read_from_the_side_where_its_first_letter_begins(tab: Tab, fake: Fake) -> None:
