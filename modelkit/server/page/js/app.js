@@ -19,6 +19,8 @@ import { whenKeyIsWanted } from "./wire.js";
 
 class Page {
   #running = new Map();
+  #opened = 0;
+  #described = 0;
 
   async start() {
     drawIcons();
@@ -37,6 +39,7 @@ class Page {
     addEventListener("hashchange", () => this.open(location.hash.slice(1)));
     await this.open(location.hash.slice(1));
     await this.models.refresh();
+    await this.#modelChanged();
     document.documentElement.dataset.ready = "";
   }
 
@@ -44,21 +47,23 @@ class Page {
 
   /** Show a conversation; one that is not there is a new one. */
   async open(id) {
+    const asked = ++this.#opened;
     if (this.chat && this.chat.id === id) return;
     const focused = document.activeElement;
     const running = id && this.#running.get(id);
     const chat = running ? running.conversation : id ? await Conversation.load(this.store, id) : null;
+    if (asked !== this.#opened) return; // who went elsewhere while it was read stays there
     this.chat = chat ?? Conversation.fresh(this.store, this.models.chosen, keptSettings());
     if (chat?.record.model) this.models.choose(chat.record.model);
     history.replaceState(null, "", chat ? `#${chat.id}` : location.pathname + location.search);
     this.log.follows = true;
     this.show();
+    this.#modelChanged(); // before anything is waited for: what is set from now on is set for this conversation
     // What a person went to while the conversation was read keeps the focus: keys already typed would go astray.
     const free = [focused, document.body].includes(document.activeElement);
     if (this.sidebar.narrow.matches && this.sidebar.isOpen) this.sidebar.toggle(false);
     if (free) this.composer.focus();
     await this.sidebar.show();
-    this.#modelChanged();
   }
 
   fresh() {
@@ -114,13 +119,15 @@ class Page {
     return true;
   }
 
-  /** Keep these new messages, and have the last one answered. */
+  /** Keep these new messages, and have the last one answered: at once, so that what is sent next finds this answer on its
+   * way. The database takes them in this order. */
   async #ask(...messages) {
     const { chat } = this;
     chat.record.model = this.models.chosen;
-    await chat.keep(messages);
+    const kept = chat.keep(messages);
     history.replaceState(null, "", `#${chat.id}`);
     this.#answer(chat, messages.at(-1));
+    await kept;
     this.sidebar.show();
   }
 
@@ -212,9 +219,10 @@ class Page {
     if (chat.empty || models.chosen !== chat.record.model) chat.record.model = models.chosen;
     showContext(chat, models.state(chat.record.model));
     showMemory(models.loaded);
-    this.settings.show(chat, null);
+    const asked = ++this.#described;
+    this.settings.show(chat);
     const about = await models.about(chat.record.model);
-    if (chat === this.chat) this.settings.show(chat, about);
+    if (asked === this.#described) this.settings.show(chat, about); // else it is of a model or a conversation left since
   }
 
   #keepSettings() {
@@ -225,7 +233,8 @@ class Page {
     const title = await askText("Rename the conversation", "Title", record.title, "Rename");
     if (title === null) return;
     const chat = record.id === this.chat.id ? this.chat : this.#running.get(record.id)?.conversation;
-    const target = chat?.record ?? record;
+    const target = chat?.record ?? (await this.store.chat(record.id)); // the row's may be old by now
+    if (!target) return; // deleted in another tab
     Object.assign(target, { title: title.slice(0, 200), named: true });
     await this.store.put(target).catch((error) => this.#unkept(error));
     this.show();

@@ -9,9 +9,24 @@ const AGAIN_MS = 500;
 const LAST = "model";
 const STATES = { opening: "loading", waiting: "waits for memory", loading: "loading", ready: "loaded", leaving: "leaving" };
 
+/** Asks, and takes what is answered; an answer that comes behind one to a later question is old, and left out. */
+function inOrder(ask, take) {
+  let asked = 0;
+  let taken = 0;
+  return async () => {
+    const place = ++asked;
+    const answer = await ask();
+    if (place < taken) return;
+    taken = place;
+    take(answer);
+  };
+}
+
 export class Models {
   #about = new Map();
   #defaults = null;
+  #askAll = inOrder(wire.models, (all) => (this.all = all));
+  #askLoaded = inOrder(wire.loaded, (loaded) => (this.loaded = loaded));
 
   /** changed: called when the list or the choice is another; failed: called with an error, or null once all is well;
    * defaulted: called once with the values that parameters have. */
@@ -52,7 +67,7 @@ export class Models {
   /** Ask the server for its models. */
   async refresh() {
     try {
-      [this.all, this.loaded] = await Promise.all([wire.models(), wire.loaded()]);
+      await Promise.all([this.#askAll(), this.#askLoaded()]);
       this.failed(null);
       if (!this.#defaults) this.defaulted((this.#defaults = await wire.defaults()));
     } catch (error) {
@@ -73,16 +88,16 @@ export class Models {
   /** Only what is in memory. */
   async look() {
     try {
-      this.loaded = await wire.loaded();
+      await this.#askLoaded();
       this.changed();
     } catch {
       // the numbers stay as they were; whoever asks for an answer hears of it
     }
   }
 
-  /** What the server says of a model: capabilities, parameters; null where it says nothing. */
+  /** What the server says of a model: capabilities, parameters; null where it says nothing, undefined before the list is there. */
   async about(name) {
-    if (!name) return null;
+    if (!name) return this.select.length ? null : undefined;
     const key = `${name} ${this.all.find((one) => one.name === name)?.digest}`; // another package may get the name
     if (!this.#about.has(key)) this.#about.set(key, wire.about(name).catch(() => (this.#about.delete(key), null)));
     return this.#about.get(key);

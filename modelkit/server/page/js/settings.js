@@ -50,14 +50,16 @@ export class Settings {
     $("#reset-settings").addEventListener("click", () => this.#reset());
   }
 
-  /** Show this conversation's settings, with what the model's own are. */
+  /** Show this conversation's settings, with what the model's own are: none where the server says nothing (null), nothing
+   * where it has not said it yet (undefined), since a general value would be taken for the model's. */
   show(conversation, about) {
     Object.assign(this, { conversation, about });
     const { settings } = conversation;
     const own = defaultsOf(about);
+    const general = about === undefined ? {} : this.defaults;
     for (const [name, field] of this.fields) {
       field.value = settings.parameters[name] ?? "";
-      field.placeholder = own[name]?.[0] ?? this.defaults[name] ?? "";
+      field.placeholder = own[name]?.[0] ?? general[name] ?? "";
     }
     $("#stop-texts").value = [settings.parameters.stop ?? []].flat().join("\n");
     $("#stop-texts").placeholder = own.stop?.join("\n") ?? "";
