@@ -60,7 +60,7 @@ class Adapters(Protocol):
 
     @property
     def stacks(self) -> Any:
-        """`stacks.get(module)`: what all adapters in memory add behind a module (`nn.adapter_stacks`)."""
+        """`stacks.get(module)`: what all adapters in memory add behind a module (`nn.adapters.stacks`)."""
         ...
 
     @property

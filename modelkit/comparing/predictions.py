@@ -1,6 +1,6 @@
 """Two models on one text: how far apart their predictions are, and how fast each decodes.
 
-Either is a stored package or a model folder, with adapters that are named behind it (`models.parted`). Both
+Either is a stored package or a model folder, with adapters that are named behind it (`models`). Both
 are read in float32, so that what differs is what they store; speed is measured as `run` would decode, the two
 taking turns token by token, and said as a ratio.
 """

@@ -39,7 +39,7 @@ class Change(Protocol):
 
 
 class Fused(Protocol):
-    """Adapters on their way into the weights (`adapters.fused.Fused`)."""
+    """Adapters on their way into the weights (`adapters.fusion_plan.Fused`)."""
 
     @property
     def digests(self) -> Mapping[str, Digest]:

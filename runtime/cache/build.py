@@ -25,6 +25,56 @@ from runtime.cache.pooled import PooledCache
 from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.remote import EncoderElsewhere, KVElsewhere, PooledElsewhere, RecurrentElsewhere
 from runtime.cache.rows import KVRows
+from runtime.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class _Manner:
+    """How every layer of a memory keeps its rows; fields as the parameters of `build_memory`."""
+
+    rows: int
+    dtype: mx.Dtype
+    slack: int
+    kept_format: str | None
+    grain: int
+    shown_by: int | None
+    budget: Budget
+    """Of what does not grow by tokens."""
+    of_tokens: Budget
+    """Of what does."""
+
+    def cache(self, spec: LayerSpec, *, here: bool) -> OwnCache | None:
+        """A layer's own memory; None for one that has none."""
+        match spec:
+            case Full() | Rotating() | Chunked():
+                return self._attention(spec, here=here)
+            case Pooled():
+                return self._pooled(spec, here=here)
+            case Recurrent():
+                kind = RecurrentCache if here else RecurrentElsewhere
+                return kind(spec, rows=self.rows, dtype=self.dtype, slack=self.slack, budget=self.budget)
+            case Encoder():
+                encoded = EncoderCache if here else EncoderElsewhere
+                return encoded(spec, rows=self.rows, dtype=self.dtype, budget=self.budget)
+            case Shared() | Stateless():
+                return None
+
+    def _attention(self, spec: Full | Rotating | Chunked, *, here: bool) -> KVCache:
+        kind = KVCache if here else KVElsewhere
+        return kind(
+            spec,
+            rows=self.rows,
+            dtype=self.dtype,
+            slack=self.slack,
+            kept_format=self.kept_format,
+            grain=self.grain,
+            budget=self.of_tokens,
+            shown_by=self.shown_by,
+        )
+
+    def _pooled(self, spec: Pooled, *, here: bool) -> PooledCache:
+        kind = PooledCache if here else PooledElsewhere
+        return kind(spec, rows=self.rows, dtype=self.dtype, grain=self.grain, budget=self.of_tokens)
 
 
 def build_memory(
@@ -50,33 +100,8 @@ def build_memory(
     """
     budget = budget or Budget()
     of_tokens = Budget() if by_pages else budget
-
-    def build(i: int, spec: LayerSpec) -> OwnCache | None:
-        match spec:
-            case Full() | Rotating() | Chunked():
-                return (KVElsewhere if i in elsewhere else KVCache)(
-                    spec,
-                    rows=rows,
-                    dtype=dtype,
-                    slack=slack,
-                    kept_format=kept_format,
-                    grain=grain,
-                    budget=of_tokens,
-                    shown_by=shown_by,
-                )
-            case Pooled():
-                pooled = PooledElsewhere if i in elsewhere else PooledCache
-                return pooled(spec, rows=rows, dtype=dtype, grain=grain, budget=of_tokens)
-            case Recurrent():
-                recurrent = RecurrentElsewhere if i in elsewhere else RecurrentCache
-                return recurrent(spec, rows=rows, dtype=dtype, slack=slack, budget=budget)
-            case Encoder():
-                encoded = EncoderElsewhere if i in elsewhere else EncoderCache
-                return encoded(spec, rows=rows, dtype=dtype, budget=budget)
-            case Shared() | Stateless():
-                return None
-
-    own = [build(i, spec) for i, spec in enumerate(layout)]
+    manner = _Manner(rows, dtype, slack, kept_format, grain, shown_by, budget, of_tokens)
+    own = [manner.cache(spec, here=i not in elsewhere) for i, spec in enumerate(layout)]
     made = kind(layout, own, rows=rows, budget=budget)
     by_token = [one for one in own if isinstance(one, KVRows)]
     if by_pages and by_token:

@@ -12,7 +12,6 @@ from runtime.config.rope_block import only_repeats
 from runtime.errors import UnsupportedModel
 from runtime.nn.feed_forward.mlp import ACTIVATIONS
 from runtime.nn.positions.rope_spec import RopeSpec, read_rope
-from runtime.quoting import quoted
 from runtime.records import dataclass
 
 
@@ -160,16 +159,11 @@ def without_windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
 
 def rotated_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     """Which layers have positions: `no_rope_layers` is 1 where they do. Without it every fourth has none."""
-    listed = fields.raw.get("no_rope_layers")
-    if not listed:
-        interval = fields.count("no_rope_layer_interval", 4)
-        return tuple((i + 1) % interval != 0 for i in range(layers))
-    if not isinstance(listed, list) or len(listed) != layers or any(item not in (0, 1) for item in listed):
-        raise UnsupportedModel(
-            f"config.json: no_rope_layers should list 0 or 1 for each of {layers} layers; "
-            f"it is {quoted(listed)}"
-        )
-    return tuple(bool(item) for item in listed)
+    said = fields.switches("no_rope_layers", layers) if fields.raw.get("no_rope_layers") else None
+    if said is not None:
+        return said
+    interval = fields.count("no_rope_layer_interval", 4)
+    return tuple((i + 1) % interval != 0 for i in range(layers))
 
 
 def sparse_layers(fields: Fields, layers: int, dense: int) -> tuple[bool, ...]:

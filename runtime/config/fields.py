@@ -6,7 +6,7 @@ otherwise for `spellings`, the rope block for `rope_block`.
 Numbers come from a stranger's file: an absurd one must fail here in microseconds, not in an allocation.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -136,6 +136,17 @@ class Fields:
         if any(kind not in allowed for kind in kinds):
             self.refuse(name, f"{length} times one of {', '.join(allowed)}")
         return kinds
+
+    def switches(
+        self, name: str, length: int, default: Sequence[int] | None = None
+    ) -> tuple[bool, ...] | None:
+        """A list of 0 or 1 for each of `length` layers; None where there is neither that nor a default."""
+        value = self.take(name, default)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) != length or any(one not in (0, 1) for one in value):
+            self.refuse(name, f"0 or 1 for each of {length} layers")
+        return tuple(one == 1 for one in value)
 
     def settle(self, name: str, words: tuple[str, str], firsts: Iterable[bool]) -> tuple[bool, ...]:
         """Of each layer, what the family takes where the file has no list of these words: is it the first?"""

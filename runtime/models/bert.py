@@ -98,10 +98,10 @@ class Heads(Module):
 class Closing(Module):
     """norm(to + x W + b)"""
 
-    def __init__(self, inner: int, config: Config) -> None:
+    def __init__(self, inner: int, hidden: int, norm_eps: float) -> None:
         super().__init__()
-        self.dense = nn.Linear(inner, config.hidden_size)
-        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.dense = nn.Linear(inner, hidden)
+        self.LayerNorm = LayerNorm(hidden, eps=norm_eps)
 
     def __call__(self, x: mx.array, to: mx.array, step: Step) -> mx.array:
         return self.LayerNorm(linear(self.dense, x, step) + to)
@@ -111,7 +111,7 @@ class Attention(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.self = Heads(config)
-        self.output = Closing(config.hidden_size, config)
+        self.output = Closing(config.hidden_size, config.hidden_size, config.norm_eps)
 
     def __call__(self, x: mx.array, step: Step, between: Between | None) -> mx.array:
         return self.output(self.self(x, step, between), x, step)
@@ -132,7 +132,7 @@ class Layer(Module):
         super().__init__()
         self.attention = Attention(config)
         self.intermediate = Intermediate(config)
-        self.output = Closing(config.intermediate_size, config)
+        self.output = Closing(config.intermediate_size, config.hidden_size, config.norm_eps)
 
     def __call__(self, x: mx.array, step: Step, between: Between | None) -> mx.array:
         x = self.attention(x, step, between)

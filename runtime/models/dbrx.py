@@ -10,8 +10,6 @@ Source: transformers modeling_dbrx.py; databricks/dbrx.
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import (
     DecoderConfig,
@@ -32,7 +30,7 @@ from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint
-from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.experts import Weights, cut_piles, to_switch
 from runtime.tensors.names import respelled, without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes
 
@@ -154,15 +152,7 @@ _NAMES = (
 
 def adapt(config: Config, weights: Weights) -> Weights:
     named = respelled(without_spares(config, weights), _NAMES, trunk="transformer.")
-    return to_switch({name: _apart(config, name, array) for name, array in named.items()}, config.experts)
-
-
-def _apart(config: Config, name: str, array: mx.array) -> mx.array:
-    """Matrices of all experts, one below the other, as a stack [E, out, in]; anything else as it is."""
-    if not name.endswith((".experts.gate_proj", ".experts.up_proj", ".experts.down_proj")):
-        return array
-    stack = array.reshape(config.experts, -1, config.hidden_size)
-    return stack.swapaxes(-1, -2) if name.endswith("down_proj") else stack
+    return to_switch(cut_piles(named, config.experts, config.hidden_size), config.experts)
 
 
 _PILED = (

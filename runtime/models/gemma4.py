@@ -152,7 +152,7 @@ class Router(Module):
         return choose(self._routing(), linear(self.proj, rms(x, eps) * by * times, step))
 
     def ruled(self) -> tuple[nn.Module, Routing | None]:
-        """See `runtime.nn.residual.sublayer.asks`."""
+        """See `runtime.nn.residual.sublayer.mixture_parts`."""
         return self.proj, self._routing() if type(self.proj) in MATRICES else None
 
     def reading(self) -> ScaledRMS:

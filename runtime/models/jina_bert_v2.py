@@ -18,6 +18,7 @@ from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
 from runtime.config.decoder import layer_count
 from runtime.config.fields import Fields
+from runtime.models.bert import Closing
 from runtime.models.family import Family
 from runtime.nn.activation import gated
 from runtime.nn.attention.attend import split_heads
@@ -116,22 +117,11 @@ class Heads(Module):
         return attend_both_ways(queries, keys, values, scale=self._scale, between=between, counts=step.counts)
 
 
-class Closing(Module):
-    """norm(to + x W + b)"""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.LayerNorm = _norm(config)
-
-    def __call__(self, x: mx.array, to: mx.array, step: Step) -> mx.array:
-        return self.LayerNorm(linear(self.dense, x, step) + to)
-
-
 class Attention(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.self, self.output = Heads(config), Closing(config)
+        self.self = Heads(config)
+        self.output = Closing(config.hidden_size, config.hidden_size, config.norm_eps)
 
     def __call__(self, x: mx.array, step: Step, between: Between) -> mx.array:
         return self.output(self.self(x, step, between), x, step)

@@ -35,7 +35,6 @@ from runtime.nn.residual.block import PreNorm
 from runtime.nn.residual.sublayer import attention_parts
 from runtime.parts.attention import AttentionParts
 from runtime.parts.heads import Heads
-from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -129,7 +128,7 @@ def _sliding(fields: Fields, layers: int) -> tuple[bool, ...]:
     kinds = fields.words("layer_types", layers, _KINDS)
     if kinds is not None:
         return tuple(kind == "sliding_attention" for kind in kinds)
-    pattern = _switches(fields, "hybrid_layer_pattern", layers)
+    pattern = fields.switches("hybrid_layer_pattern", layers)
     sliding = pattern or (i != 0 and (i + 1) % 6 != 0 for i in range(layers))
     return fields.settle("layer_types", ("sliding_attention", "full_attention"), sliding)
 
@@ -138,19 +137,7 @@ def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
     kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
     if kinds is not None:
         return tuple(kind == "sparse" for kind in kinds)
-    return _switches(fields, "moe_layer_freq", layers) or tuple(i > 0 for i in range(layers))
-
-
-def _switches(fields: Fields, name: str, layers: int) -> tuple[bool, ...] | None:
-    """A list of 0 and 1, one per layer."""
-    listed = fields.raw.get(name)
-    if listed is None:
-        return None
-    if not isinstance(listed, list) or len(listed) != layers or any(n not in (0, 1) for n in listed):
-        raise UnsupportedModel(
-            f"config.json: {name} should list {layers} times 0 or 1; it is {quoted(listed)}"
-        )
-    return tuple(bool(n) for n in listed)
+    return fields.switches("moe_layer_freq", layers) or tuple(i > 0 for i in range(layers))
 
 
 def _window(fields: Fields) -> int:

@@ -90,17 +90,17 @@ def _kinds(fields: Fields) -> tuple[str, ...]:
     kinds = fields.words("layer_types", layers, _KINDS)
     if kinds is not None:
         return kinds
-    full = _listed(fields, layers) if fields.raw.get("model_type") in _EARLY else None
-    if full is None:
-        full = tuple(i % 2 == 0 for i in range(layers))
+    early = fields.raw.get("model_type") in _EARLY
+    full = _listed(fields, layers) if early else (i % 2 == 0 for i in range(layers))
     return tuple(_KINDS[not one] for one in fields.settle("layer_types", _KINDS, full))
 
 
 def _listed(fields: Fields, layers: int) -> tuple[bool, ...]:
-    listed = fields.raw.get("attn_type_list")
-    if not isinstance(listed, list) or len(listed) != layers or any(kind not in (0, 1) for kind in listed):
+    """Which layers have softmax attention; the others' is lightning."""
+    full = fields.switches("attn_type_list", layers)
+    if full is None:
         fields.refuse("attn_type_list", f"{layers} times 0 for lightning or 1 for softmax attention")
-    return tuple(kind == 1 for kind in listed)
+    return full
 
 
 def _refuse_unknown(fields: Fields, kinds: tuple[str, ...]) -> None:

@@ -126,9 +126,9 @@ def _choosing(fields: Fields, layers: int) -> tuple[bool, ...]:
     if kinds is not None:
         found = tuple(kind == _CHOOSING for kind in kinds)
     else:
-        found = _numbers(block, "sparse_attention_freq", layers) or (False,) * layers
+        found = block.switches("sparse_attention_freq", layers) or (False,) * layers
         fields.take("layer_types", [_CHOOSING if one else _FULL for one in found])
-    without = _numbers(block, "sparse_disable_index_value", layers)
+    without = block.switches("sparse_disable_index_value", layers)
     if without is not None and not all(off for off, one in zip(without, found, strict=True) if one):
         block.refuse("sparse_disable_index_value", "1 for each layer that chooses: indices have no values")
     return found
@@ -138,16 +138,7 @@ def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
     kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
     if kinds is not None:
         return tuple(kind == "sparse" for kind in kinds)
-    return _numbers(fields, "moe_layer_freq", layers) or (True,) * layers
-
-
-def _numbers(fields: Fields, name: str, layers: int) -> tuple[bool, ...] | None:
-    listed = fields.raw.get(name)
-    if listed is None:
-        return None
-    if not isinstance(listed, list) or len(listed) != layers or any(one not in (0, 1) for one in listed):
-        fields.refuse(name, f"0 or 1 for each of {layers} layers")
-    return tuple(bool(one) for one in listed)
+    return fields.switches("moe_layer_freq", layers) or (True,) * layers
 
 
 def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:

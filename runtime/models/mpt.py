@@ -18,7 +18,7 @@ from runtime.config.fields import Fields
 from runtime.models.family import Family
 from runtime.nn.activation import gelu
 from runtime.nn.attention.fused_attention import FusedAttention
-from runtime.nn.attention.self_attention import HeadShape, Projected
+from runtime.nn.attention.self_attention import HeadShape, Projected, clipped
 from runtime.nn.feed_forward.mlp import MLP
 from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.positions.alibi import Alibi, slopes
@@ -103,8 +103,7 @@ class Clipped(FusedAttention):
         self._clip = clip
 
     def flat(self, x: mx.array, step: Step) -> Projected:
-        queries, keys, values = (mx.clip(part, -self._clip, self._clip) for part in super().flat(x, step))
-        return queries, keys, values
+        return clipped(super().flat(x, step), self._clip)
 
 
 def build(config: Config) -> CausalLM:

@@ -25,7 +25,7 @@ from runtime.nn.module import Module
 from runtime.parts.feed_forward import Routing
 from runtime.records import dataclass
 from runtime.step import Step
-from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.experts import Weights, cut_piles, to_switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +105,7 @@ _RENAMED = (
 
 def adapt(config: Config, weights: Weights) -> Weights:
     named = plainly(weights, PREFIXES, _RENAMED, FUSED)
-    return to_switch({name: _apart(config, name, array) for name, array in named.items()}, config.experts)
-
-
-def _apart(config: Config, name: str, array: mx.array) -> mx.array:
-    """Matrices of all experts, one below the other, as a stack [E, out, in]; anything else as it is."""
-    if not name.endswith((".experts.up_proj", ".experts.down_proj")) or array.ndim != 2:
-        return array
-    stack = array.reshape(config.experts, -1, config.hidden_size)
-    return stack.swapaxes(-1, -2) if name.endswith("down_proj") else stack
+    return to_switch(cut_piles(named, config.experts, config.hidden_size), config.experts)
 
 
 _PILED = ("experts.mlp.w1", ("up_proj", False)), ("experts.mlp.w2", ("down_proj", True))

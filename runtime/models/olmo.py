@@ -11,7 +11,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.attention.self_attention import Projected, SelfAttention
+from runtime.nn.attention.self_attention import Projected, SelfAttention, clipped
 from runtime.nn.norm import LayerNorm
 from runtime.nn.positions.rope import Rope
 from runtime.nn.residual.block import PreNorm
@@ -54,8 +54,7 @@ class ClippedAttention(SelfAttention):
         self._clip = clip
 
     def flat(self, x: mx.array, step: Step) -> Projected:
-        queries, keys, values = (mx.clip(part, -self._clip, self._clip) for part in super().flat(x, step))
-        return queries, keys, values
+        return clipped(super().flat(x, step), self._clip)
 
 
 def _attention(config: Config, rope: Rope | None) -> SelfAttention:

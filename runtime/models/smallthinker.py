@@ -56,12 +56,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
     experts = fields.count("moe_num_primary_experts", 32, high=1 << 16)
     rope = one_rope(fields, shape, theta=1e6)
     window = fields.count("sliding_window_size", 4096)
+    # Files say both; the class in transformers takes lists for 32 layers, however many there are.
+    sliding = fields.switches("sliding_window_layout", layers, [0] * 32) or ()
+    turning = fields.switches("rope_layout", layers, [1] * 32) or ()
     return Config(
         **shape,
-        windows=tuple(
-            window if one else None for one in _of_layers(fields, "sliding_window_layout", layers, 0)
-        ),
-        ropes=tuple(rope if one else None for one in _of_layers(fields, "rope_layout", layers, 1)),
+        windows=tuple(window if slides else None for slides in sliding),
+        ropes=tuple(rope if turns else None for turns in turning),
         mixture=MixtureSpec(
             experts=experts,
             chosen=fields.count("moe_num_active_primary_experts", 4, high=experts),
@@ -69,14 +70,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
         ),
         gates="best" if fields.flag("moe_primary_router_apply_softmax") else "late",
     )
-
-
-def _of_layers(fields: Fields, name: str, layers: int, default: int) -> list[int]:
-    """0 or 1 for each. Files say it; the class takes a list for 32."""
-    listed = fields.take(name, [default] * 32)
-    if not isinstance(listed, list) or len(listed) != layers or any(one not in (0, 1) for one in listed):
-        fields.refuse(name, f"0 or 1 for each of {layers} layers")
-    return listed
 
 
 def layout(config: Config) -> list[LayerSpec]:

@@ -8,6 +8,7 @@ from runtime.config.decoder import (
     layer_count,
     one_rope,
     read_shape,
+    read_softcap,
     read_windows,
 )
 from runtime.config.fields import Fields
@@ -97,13 +98,6 @@ def _stack(raw: Mapping[str, Any], name: str) -> StackConfig:
         ropes=(one_rope(fields, shape),) * layers,
         bias=fields.flag("attention_bias"),
         scale=fields.number("query_pre_attn_scalar", 256.0, low=1e-6) ** -0.5,
-        score_softcap=_softcap(fields, "attn_logit_softcapping", 50.0),
-        logit_softcap=_softcap(fields, "final_logit_softcapping", 30.0),
+        score_softcap=read_softcap(fields, "attn_logit_softcapping", 50.0),
+        logit_softcap=read_softcap(fields, "final_logit_softcapping", 30.0),
     )
-
-
-def _softcap(fields: Fields, name: str, default: float) -> float | None:
-    """An explicit null switches a cap off."""
-    if fields.raw.get(name, default) is None:
-        return None
-    return fields.number(name, default, low=1e-6)

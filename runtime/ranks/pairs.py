@@ -23,7 +23,8 @@ from runtime.errors import CannotCut, WeightMismatch
 from runtime.nn.adapters.adapter import Adapter
 from runtime.nn.adapters.fusion import floats, product
 from runtime.nn.adapters.low_rank import HEAD, LEAVES, LowRank, LowRanks, Rows
-from runtime.ranks.pieces import Piece, Range
+from runtime.ranks.pieces import Piece
+from runtime.ranks.ranges import taken
 from runtime.ranks.shards import Splits, Take
 
 _NUMBERS = 16 << 20
@@ -118,18 +119,18 @@ class Pairs:
 
     def _some(self, tensor: str, array: mx.array) -> mx.array:
         piece, leaf = self._piece(tensor), tensor.rpartition(".")[2]
-        return array if piece is None else _taken(array, *piece.where(leaf, array.shape))
+        return array if piece is None else taken(array, *piece.where(leaf, array.shape))
 
     def _pair(self, name: str, pair: LowRank) -> LowRank:
         piece = self._piece(f"{name}.weight")
         if piece is None:
             return pair
         if piece.along == "each":
-            down, up = (_taken(part, piece.axis, piece.ranges) for part in (pair.down, pair.up))
+            down, up = (taken(part, piece.axis, piece.ranges) for part in (pair.down, pair.up))
             return replace(pair, down=down, up=up)
         if piece.along == "inputs":
             norms = None if pair.magnitude is None else self._norms(name, pair)
-            down = _taken(pair.down, pair.down.ndim - 2, piece.ranges)
+            down = taken(pair.down, pair.down.ndim - 2, piece.ranges)
             return replace(pair, down=down, norms=norms, bias=pair.bias if piece.first else None)
         own = [None if array is None else _own(array, piece) for array in (pair.magnitude, pair.bias)]
         return replace(pair, up=_own(pair.up, piece), magnitude=own[0], bias=own[1])
@@ -160,12 +161,7 @@ _LEAVES = ("weight", "scales", "biases")
 
 def _own(array: mx.array, piece: Piece) -> mx.array:
     """Of what has outputs last, or heads first."""
-    return _taken(array, piece.axis if piece.along == "stack" else array.ndim - 1, piece.ranges)
-
-
-def _taken(array: mx.array, axis: int, ranges: Iterable[Range]) -> mx.array:
-    """A copy, so that the whole need not stay."""
-    return mx.take(array, mx.concatenate([mx.arange(*ends) for ends in ranges]), axis=axis)
+    return taken(array, piece.axis if piece.along == "stack" else array.ndim - 1, piece.ranges)
 
 
 def _hollow(brought: LowRanks) -> LowRanks:

@@ -5,7 +5,7 @@ copied out of the mapped file. A tensor that its family makes of stored ones (ex
 to be turned) is made first, and cut then, one at a time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,14 @@ class Taking:
         known = self._stored.get(id(array))
         if known is not None:
             return known.read(axis, ranges)
-        mine = mx.take(array, mx.concatenate([mx.arange(*ends) for ends in ranges]), axis=axis)
+        mine = taken(array, axis, ranges)
         mx.eval(mine)  # what it was made of is given back before the next is made
         return mine
+
+
+def taken(array: mx.array, axis: int, ranges: Iterable[Range]) -> mx.array:
+    """Ranges of an axis, one behind the other: a copy, so that the whole need not stay."""
+    return mx.take(array, mx.concatenate([mx.arange(*ends) for ends in ranges]), axis=axis)
 
 
 def _tensors(file: Path) -> list[tuple[str, _Stored]]:

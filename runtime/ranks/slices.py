@@ -18,7 +18,7 @@ import mlx.core as mx
 
 from runtime.errors import CannotCut
 from runtime.ranks.pieces import Range
-from runtime.ranks.ranges import Taking
+from runtime.ranks.ranges import Taking, taken
 from runtime.records import dataclass
 from runtime.weights.files import DTYPES
 
@@ -79,8 +79,8 @@ class Noting:
             return array
         known = self._known.get(id(array))
         if known is None or known.ranges:
-            return _taken(array, axis, ranges)
-        mine = _taken(array, axis, ranges)
+            return taken(array, axis, ranges)
+        mine = taken(array, axis, ranges)
         self._held.append(mine)  # ids are of what lives
         self._known[id(mine)] = Slice(known.tensor, axis, tuple(ranges))
         return mine
@@ -117,7 +117,7 @@ class Sliced:
         if name is None:
             return self._whole(array, axis, ranges)
         found = self._here.get(Slice(name, axis, tuple(ranges)))
-        return _taken(array, axis, ranges) if found is None else found
+        return taken(array, axis, ranges) if found is None else found
 
     def check(self, arrays: Iterable[mx.array]) -> None:
         """Raise CannotCut where one of these would be made of what is not here."""
@@ -164,10 +164,6 @@ def _behind(ends: Iterable[str], before: Mapping[str, Sequence[str]]) -> set[str
         seen.update(more)
         left += more
     return seen
-
-
-def _taken(array: mx.array, axis: int, ranges: Sequence[Range]) -> mx.array:
-    return mx.take(array, mx.concatenate([mx.arange(*ends) for ends in ranges]), axis=axis)
 
 
 def _hollow(dtype: str, shape: Sequence[int]) -> mx.array:

@@ -82,7 +82,7 @@ class Drafter(Protocol):
     limit: int
     """The largest depth that it can propose."""
     token_cost: float
-    """See `runtime.speculate.costs.Kind`."""
+    """See `runtime.speculate.costs.DrafterTraits`."""
 
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         """A sequence that begins with `ids`, its whole prompt, takes the empty place `row`. The target may

@@ -85,6 +85,20 @@ def output_first(weights: Weights) -> Weights:
     }
 
 
+def cut_piles(weights: Weights, experts: int, hidden: int) -> Weights:
+    """Matrices of all experts, one below the other [E * F, D], as stacks [E, out, in]. Those of down_proj lie
+    input first.
+    """
+    pattern = re.compile(r".*\.experts\.(?:gate|up|down)_proj")
+    kept: Weights = {}
+    for name, array in weights.items():
+        if array.ndim == 2 and pattern.fullmatch(name):
+            stack = array.reshape(experts, -1, hidden)
+            array = stack.swapaxes(-1, -2) if name.endswith("down_proj") else stack
+        kept[name] = array
+    return kept
+
+
 MODULES = ((".block_sparse_moe.", ".mlp."),)
 """What transformers 5 calls otherwise than files with these names."""
 _NUMBERED = (

@@ -3,11 +3,11 @@
     step: ids [B, L] of rows, with their places
       -> embed_tokens, times a scale                          Trunk.embed             x [B, L, D]
       -> for each layer, with its own memory                  Trunk.__call__
-           x = x + self_attn(input_layernorm(x))              nn.block.PreNorm
-                q, k, v -> heads, turned by position          nn.self_attention, nn.rope
+           x = x + self_attn(input_layernorm(x))              nn.residual.block.PreNorm
+                q, k, v -> heads, turned by position          nn.attention.self_attention, nn.positions.rope
                 cache.append: keys and values of now -> all   runtime.cache
-                softmax(q k / scale + mask) v -> o_proj       nn.attend
-           x = x + mlp(post_attention_layernorm(x))           nn.mlp, nn.moe
+                softmax(q k * scale + mask) v -> o_proj       nn.attention.attend
+           x = x + mlp(post_attention_layernorm(x))           nn.feed_forward.mlp, nn.feed_forward.moe
       -> norm                                                 what a Network returns  [B, L, D]
       -> lm_head, or embed_tokens again where tied            Headed.logits           [B, L, V]
 

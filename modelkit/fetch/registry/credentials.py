@@ -1,6 +1,6 @@
 """Names and passwords for registries, where Docker, Podman, skopeo and their relatives keep them.
 
-Files (`settings.credential_files`) are asked in their order; the first that knows the place counts. In one:
+Files (`settings.places.credential_files`) are asked in their order; the first that knows the place counts:
 
     auths        {"host/namespace": {"auth": base64 of user:password, "identitytoken": ...}}
     credHelpers  {"host": "name of a program"}, which goes before auths

@@ -1,9 +1,9 @@
 """An adapter's numbers taken from the network's modules back to where a checkpoint has the matrices.
 
-`filled` the other way: rows are asked where they are (`fusing.Way`), and what was joined, cut, stacked or
-scaled on the way is undone. A matrix whose rows are in several modules gets their pairs side by side, and one
-that all share once; ranks of zeros, which only filled up, are left out. Numbers move; computed in float32 is
-what a family multiplies on the way, and scales that differ within one matrix.
+`filled` the other way: rows are asked where they are (`fusion_sites.Way`), and what was joined, cut, stacked
+or scaled on the way is undone. A matrix whose rows are in several modules gets their pairs side by side, and
+one that all share once; ranks of zeros, which only filled up, are left out. Numbers move; computed in float32
+is what a family multiplies on the way, and scales that differ within one matrix.
 
 Dimensions: E matrices in a tensor, R rows, C columns, r the rank.
 """

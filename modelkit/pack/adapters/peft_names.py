@@ -1,7 +1,8 @@
 """What transformers' classes call the matrices of a package, whose files may have any spelling of theirs.
 
-Files are taken as MLX has them (`pack.experts.gather`), and MLX's names are undone: what it cuts is whole,
-and experts are the stacks that transformers 5 holds, or one by one where no class of its own runs the family.
+Files are taken as MLX has them (`pack.planning.experts.gather`), and MLX's names are undone: what it cuts is
+whole, and experts are the stacks that transformers 5 holds, or one by one where no class of its own runs the
+family.
 """
 
 from collections.abc import Mapping

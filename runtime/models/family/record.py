@@ -82,7 +82,7 @@ class Head:
     """What each of its layers remembers, by the target's config."""
     build: Callable[[Any], Any]
     """Its modules, by the target's config. Called with (step, caches, hidden, depth=): see
-    `mtp.DraftHead`."""
+    `draft_heads.DraftHead`."""
     adapt: Callable[[Any, "dict[str, mx.array]"], "dict[str, mx.array]"]
     """Its tensors, from all of the checkpoint's; {} if the file has no head."""
 
@@ -122,7 +122,7 @@ class Family:
     and no `logits`, reads texts whole, and remembers nothing.
     """
     both_ways: bool = False
-    """Does it also run a config with `is_causal: false` (`models.both_ways`)?"""
+    """Does it also run a config with `is_causal: false` (`both_ways.looking_ahead`)?"""
     variant: "Callable[[Mapping[str, Any]], Family | str | None] | None" = None
     """The family, or the name of its file, that runs a config in this one's place because of what the config
     says besides its name; gives None if this one runs it."""

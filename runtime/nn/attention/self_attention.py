@@ -206,6 +206,12 @@ class Attention(AttentionSublayer):
         return self._rope.shifted if self._rope.shifts else None
 
 
+def clipped(heads: Projected, limit: float) -> Projected:
+    """Queries, keys and values, no number of which is farther from 0 than `limit`."""
+    queries, keys, values = (mx.clip(part, -limit, limit) for part in heads)
+    return queries, keys, values
+
+
 class SelfAttention(Attention):
     """With one matrix each for queries, keys and values; with sinks where that is said."""
 

@@ -3,7 +3,7 @@ says which).
 
 Dimensions: B rows, L tokens, D hidden size, F expert size, E experts, k of them asked per token. A stack of
 linear layers is one tensor [E, out, in], named as MLX names it, so that converted checkpoints load as they
-are and `runtime.weights` quantizes and expands it like any linear layer.
+are and `runtime.weights` packs and expands it like any linear layer.
 """
 
 from functools import partial

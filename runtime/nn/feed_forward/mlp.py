@@ -28,7 +28,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 class GatedMLP(Module):
     """down(act(gate(x)) * up(x)): SwiGLU with silu, GeGLU with gelu (arXiv 2002.05202). clip: as of
-    `moe.Experts`.
+    `experts.Experts`.
     """
 
     def __init__(
