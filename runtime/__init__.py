@@ -20,6 +20,9 @@
     records        a `dataclass` that is quick to import; `errors`: what can go wrong on this floor
     quoting        what comes from outside, as a message shows it
 
+Shapes of arrays are in capitals. Unless a text says otherwise: B rows, L tokens of each in a step, T tokens
+of a whole text, D hidden size, H heads, E experts, V vocabulary.
+
 `modelkit` stands on this package; it never imports `modelkit`. Users import `modelkit` only.
 """
 

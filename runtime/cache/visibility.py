@@ -91,7 +91,7 @@ def joined_mask(step: Step, reach: Reach, bases: tuple[int, ...], old: range) ->
 
 
 def _joined_places(step: Step, bases: tuple[int, ...], old: range) -> mx.array:
-    """int32 [B, K]"""
+    """int32 [B, K], of K slots"""
     starts = mx.array(step.starts, dtype=mx.int32)[:, None]
     held = mx.array(bases, dtype=mx.int32)[:, None] + mx.arange(old.start, old.stop, dtype=mx.int32)
     return mx.concatenate([mx.where(held < starts, held, NOWHERE), step.indices], axis=1)

@@ -142,7 +142,7 @@ _FILTERS = ".self_attn.conv_k", ".self_attn.conv_v"
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    """Filters of heads, [1, 1, G, 1, taps], to those of their channels, keys before values."""
+    """Filters of G heads, [1, 1, G, 1, taps], to those of their channels, keys before values."""
     adapted = normed_head(respelled(without_spares(config, weights), _NAMES))
     for place in range(config.layers):
         own, at = config.of_layer(place), f"model.layers.{place}"

@@ -174,7 +174,7 @@ def _number(config: Config, scale: mx.array) -> mx.array:
 
 
 def _unpacked(packed: mx.array) -> mx.array:
-    """[rows / 4, K] bytes to codes 0 to 2, [rows, K]: the lowest bits are the first quarter's."""
+    """[rows / 4, K] bytes to codes 0 to 2, [rows, K] of K columns: the lowest bits are the first quarter's."""
     return mx.concatenate([(packed >> (2 * place)) & 3 for place in range(_ROWS)])
 
 

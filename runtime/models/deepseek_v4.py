@@ -289,7 +289,7 @@ class Trunk(Module):
         return self.leaving(ops.table.layers(self.layers, self.entering(step), step, own), step)
 
     def entering(self, step: Step) -> mx.array:
-        """What enters the first layer, [B, L, S * D]."""
+        """What enters the first layer, [B, L, S * D] of S streams."""
         step.refuse_positions("groups of tokens are counted by their places")
         return mx.tile(step.embedded(self.embed), (1, 1, self._streams))
 

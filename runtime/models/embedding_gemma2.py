@@ -200,7 +200,7 @@ class Block(Module):
 
 
 class PerLayer(Module):
-    """Embeddings [B, L, D] -> a vector for each layer, [B, L, N, P]."""
+    """Embeddings [B, L, D] -> a vector of P numbers for each of N layers, [B, L, N, P]."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

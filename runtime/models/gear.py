@@ -110,7 +110,7 @@ class Mixer(Module):
             for norm, heads in ((self.q_norm, queries), (self.k_norm, keys))
         )
         keys, values = mx.split(last.scan(step, self._mixed, keys.flatten(-2), values), 2, axis=-1)
-        # [B, L, G, 1, K] of each group, beside [B, L, G, H / G, K] of its queries.
+        # [B, L, G, 1, K] of each of G groups, K numbers a head, beside [B, L, G, H / G, K] of its queries.
         keys, values = (mx.unflatten(part, -1, (self._kv_heads, 1, -1)) for part in (keys, values))
         queries = mx.unflatten(queries, 2, (self._kv_heads, -1))
         return linear(self.o_proj, (sigmoid(queries * keys) * values).flatten(2), step)

@@ -304,7 +304,7 @@ class Block(Module):
         self._halved = mx.array([_HALVED])
 
     def __call__(self, streams: mx.array, step: Step, cache: AttentionCache, own: mx.array) -> mx.array:
-        """streams [B, L, S D]; own: what the second table has for this layer, [B, L, P]."""
+        """streams [B, L, S D]; own: the P numbers that the second table has for this layer, [B, L, P]."""
         altup = self.altup
         predicted = altup.predict(streams, step)
         corrected = altup.correct(predicted, self._compute(altup.active(predicted), step, cache), step)

@@ -187,7 +187,7 @@ class Block(Module):
     def __call__(
         self, x: mx.array, step: Step, cache: AttentionCache, own: mx.array | None = None
     ) -> mx.array:
-        """own: what the second table has for this layer, [B, L, P]."""
+        """own: the P numbers that the second table has for this layer, [B, L, P]."""
         before, after = self.input_layernorm, self.post_attention_layernorm
         x = self.feed_forward(added(x, self.self_attn, step, cache, norm=before, after=after), step)
         if own is not None:

@@ -69,7 +69,7 @@ class ShortConv(Module):
 
 
 class Profiles(Module):
-    """[..., R] -> [..., E]: from what a query likes to a number for each distance."""
+    """[..., R] -> [..., E]: from the R numbers that say what a query likes to one for each of E distances."""
 
     def __init__(self, relative: int, extent: int) -> None:
         super().__init__()

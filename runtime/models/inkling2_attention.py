@@ -68,7 +68,7 @@ def shortened(x: mx.array, longest: float) -> mx.array:
 
 
 class Clip(Module):
-    """Heads [B, L, H, K], times a stored scale, no longer than that."""
+    """Heads [B, L, H, K] of K numbers, times a stored scale, no longer than that."""
 
     def __init__(self, heads: int, size: int, longest: float) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class Attention(Module):
     def _convolved(
         self, reads: Sequence[mx.array], step: Step, last: ScanningCache
     ) -> tuple[mx.array, mx.array]:
-        """Keys and values by heads, [B, L, G, K]."""
+        """Keys and values by heads, [B, L, G, K] of G heads."""
         parts = self.k_proj, self.v_proj
         made = [linear(part.linear, x, step) for part, x in zip(parts, reads, strict=True)]
         for part, x in zip(parts, reads, strict=True):

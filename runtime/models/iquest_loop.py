@@ -94,7 +94,7 @@ class Attention(SelfAttention):
 
 
 class Gate(Module):
-    """Queries [B, H, L, K] -> shares [B, L, H, 1]."""
+    """Queries [B, H, L, K] of K numbers -> shares [B, L, H, 1]."""
 
     def __init__(self, heads: int, size: int) -> None:
         super().__init__()

@@ -187,7 +187,9 @@ class Block(Module):
         self._starts = place % config.every == 0
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        """x [B, L, S D]: the sum, and those that were put by, zeros where that is yet to come."""
+        """x [B, L, S D], S vectors of D numbers: the sum, and those that were put by, zeros where that is yet
+        to come.
+        """
         total, *by = mx.split(x, self._sums, axis=-1)
         count = self._before
         read = mixed([*by[:count], total], self.self_attention_res_norm, self.self_attention_res_proj, step)

@@ -109,7 +109,7 @@ class Tables(Module):
     def _followed(
         self, states: dict[str, mx.array], ids: mx.array, *, counts: mx.array | None
     ) -> tuple[mx.array, dict[str, mx.array]]:
-        """ids [B, L, 1] -> int64 [B, L, N]: each with those before it."""
+        """ids [B, L, 1] -> int64 [B, L, N]: each with the N - 1 before it."""
         width, before = ids.shape[1], self._shape.longest - 1
         window = mx.concatenate([states["ids"].astype(mx.int64), ids.astype(mx.int64) + 1], axis=1)
         found, ended = [window[:, before:] - 1], mx.zeros(ids.shape, mx.bool_)

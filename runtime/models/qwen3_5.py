@@ -159,7 +159,9 @@ _SHIFTED = re.compile(r"(?!.*\.linear_attn\.norm\.).*norm\w*\.weight")
 
 
 def adapted(config: Config, weights: Weights) -> Weights:
-    """Files as Qwen publishes them store filters [C, 1, k] and norms less one; MLX's have both put right."""
+    """Files as Qwen publishes them store filters of C channels [C, 1, k] and norms less one; MLX's have both
+    put right.
+    """
     stored = any(name.endswith("conv1d.weight") and array.shape[-1] != 1 for name, array in weights.items())
     named = text_tensors(config, weights)
     if config.expert:

@@ -114,7 +114,9 @@ class ScanHead(Module):
     def scan(
         self, x: mx.array, state: mx.array, counts: mx.array | None, step: Step
     ) -> tuple[mx.array, mx.array]:
-        """x [B, L, channels], state [B, N, channels] -> y float32 as x, and the state behind it."""
+        """x [B, L, channels], state [B, N, channels] of N numbers each -> y float32 as x, and the state
+        behind it.
+        """
         ranks, inputs, outputs = mx.split(linear(self.x_proj, x, step), self._cuts, axis=-1)
         steps = linear(self.dt_proj, ranks, step)
         return ops.table.selective_scan(self, x, steps, inputs, outputs, state, counts)

@@ -9,8 +9,8 @@ _LEAST = 1e-5
 
 
 def rounded(x: mx.array, largest: mx.array | None = None) -> mx.array:
-    """[..., K] to whole multiples, -128 to 127, of a 127th of each row's largest. largest: that, float32
-    [..., 1], where x is a part of a row.
+    """Rows [..., K] of K numbers to whole multiples, -128 to 127, of a 127th of each row's largest. largest:
+    that, float32 [..., 1], where x is a part of a row.
     """
     wide = x.astype(mx.float32)
     if largest is None:

@@ -10,9 +10,10 @@ from runtime.parts.rotary import Rotary
 from runtime.step import Step
 
 Bias = Callable[[mx.array, range], mx.array]
-"""bias(places, asking): what is added to scores before they are masked, [B or 1, H, n or 1, K], for the keys
-at these places, int32 [B or 1, K], and these n of a step's queries. For layers that see the whole past the
-places are [0, K). It is made of them, so that it waits for them, or small."""
+"""bias(places, asking): what is added to scores before they are masked, [B or 1, H, n or 1, K], for the K
+keys at these places, int32 [B or 1, K], and these n of a step's queries. For layers that see the whole past
+the places are [0, K). It is made of them, so that it waits for them, or small.
+"""
 
 
 class Scoring(NamedTuple):

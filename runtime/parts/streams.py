@@ -16,7 +16,7 @@ class PerLayerGate(NamedTuple):
     activation: str
     """Its name in `runtime.nn.activation.NAMES`."""
     place: int
-    """Which of the N sublayers this one is, for which a step brings [B, L, N, P]."""
+    """Which of the N sublayers this one is, for which a step brings [B, L, N, P], P numbers each."""
     close: Any
     after: Any
 

@@ -134,7 +134,7 @@ def likeness(
 
 
 def _nearest(vectors: np.ndarray) -> np.ndarray:
-    """Of each of the vectors [N, D], which other one is the most alike."""
+    """Of each of N vectors [N, D], which other one is the most alike."""
     alike = vectors @ vectors.T
     np.fill_diagonal(alike, -np.inf)
     return alike.argmax(axis=1)

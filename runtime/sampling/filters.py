@@ -1,7 +1,7 @@
 """Which ids stay in the draw. A filter is a pure function on log-weights, in any order, of a few ids or all.
 
-`values` float32 [..., K]: log-probabilities up to a constant per row; -inf marks ids that are out already.
-The result has more of them at -inf, never all. Mass is relative to what still is in.
+`values` float32 [..., K], of K ids: log-probabilities up to a constant per row; -inf marks ids that are out
+already. The result has more of them at -inf, never all. Mass is relative to what still is in.
 
 Invariant: a filter keeps or drops equal values together, so nothing depends on the order of ids, nor on
 whether the values are the whole vocabulary or its best part.

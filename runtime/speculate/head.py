@@ -74,7 +74,7 @@ class _Line:
         return sum(run.count for run in self.runs)
 
     def take(self) -> tuple[mx.array, mx.array]:
-        """Hidden states [1, W, D] and tokens [1, W] of all that waits, which it then does no more."""
+        """Hidden states [1, W, D] and tokens [1, W] of all W that wait, which they then do no more."""
         hidden = [run.part(run.hidden) for run in self.runs]
         tokens = [run.part(run.tokens) for run in self.runs]
         self.runs = []

@@ -86,8 +86,8 @@ def output_first(weights: Weights) -> Weights:
 
 
 def cut_piles(weights: Weights, experts: int, hidden: int) -> Weights:
-    """Matrices of all experts, one below the other [E * F, D], as stacks [E, out, in]. Those of down_proj lie
-    input first.
+    """Matrices of all experts, one below the other [E * F, D], F numbers inside an expert, as stacks [E, out,
+    in]. Those of down_proj lie input first.
     """
     pattern = re.compile(r".*\.experts\.(?:gate|up|down)_proj")
     kept: Weights = {}

@@ -236,7 +236,7 @@ def _are_float(*arrays: mx.array | None) -> bool:
 
 
 def _by_rows(mask: "mx.array | None") -> mx.array | None:
-    """[B or 1, H or 1, L or 1, K] of a mask that may have fewer axes."""
+    """[B or 1, H or 1, L or 1, K], K keys, of a mask that may have fewer axes."""
     if mask is None or mask.ndim == 4:
         return mask
     return mask.reshape(*[1] * (4 - mask.ndim), *mask.shape)

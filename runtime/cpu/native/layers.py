@@ -91,7 +91,7 @@ class LayerInput:
     """What a step brings for layers."""
 
     array: mx.array
-    """[B, L, N * P]; [B, L, P], the same for all."""
+    """[B, L, N * P], P numbers for each of N sublayers; [B, L, P], the same for all."""
     kept: None = None
 
 

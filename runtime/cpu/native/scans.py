@@ -47,7 +47,7 @@ def kept_of(module: Any, make: Callable[..., tuple[mx.array | None, ...]], *of: 
 
 
 def filters_of(weight: mx.array, bias: mx.array | None) -> tuple[mx.array | None, ...]:
-    """Filters by tap, [k, C], of a convolution's weight [C, k, 1]; and its bias [C]."""
+    """Filters by tap, [k, C], of the weight [C, k, 1] of a convolution of C channels; and its bias [C]."""
     return mx.contiguous(weight[:, :, 0].T), bias
 
 
@@ -104,7 +104,9 @@ def _delta(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
 
 
 def rates_by_state(log: mx.array, skip: mx.array) -> tuple[mx.array, ...]:
-    """Rates [N, C] by their logarithms [C, N]; and what of the input skips the state, [C]."""
+    """Rates [N, C] by their logarithms [C, N], N for each channel; and what of the input skips the state,
+    [C].
+    """
     return mx.contiguous(mx.exp(log).T), skip
 
 

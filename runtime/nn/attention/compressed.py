@@ -168,7 +168,7 @@ class Ranker(Compressor):
     def choose(
         self, x: mx.array, low: mx.array, keys: mx.array, seen: mx.array, step: Step
     ) -> mx.array | None:
-        """Places of the vectors that each query sees, ascending, [B, L, T]; None: all that there are.
+        """Places of the T vectors that each query sees, ascending, [B, L, T]; None: all that there are.
 
         keys [B, 1, K, I]; seen: bool [B or 1, 1, L, K].
         """

@@ -68,7 +68,7 @@ class NgramEmbedding(Module):
 
 
 class DilatedConv(Module):
-    """A filter per channel over tokens that are `apart` from each other: weight [C, k, 1]."""
+    """A filter for each of C channels over tokens that are `apart` from each other: weight [C, k, 1]."""
 
     def __init__(self, channels: int, taps: int, apart: int) -> None:
         super().__init__()

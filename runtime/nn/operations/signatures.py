@@ -3,7 +3,8 @@
 The columns themselves, and which of them computes, are in `runtime.nn.operations.ops`.
 
 Dimensions: B rows, L new tokens, K visible ones, D hidden size, H query heads, G key-value heads, E experts,
-k of them asked per token.
+k of them asked per token, C channels, N numbers of a state for each channel or head, P channels of a head, R
+rows to draw for.
 """
 
 from collections.abc import Callable, Sequence

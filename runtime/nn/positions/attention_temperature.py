@@ -16,7 +16,7 @@ class AttentionTemperature:
     trained: int
 
     def __call__(self, queries: mx.array, step: Step) -> mx.array:
-        """queries [B, H, L, K] at the positions of a step."""
+        """queries [B, H, L, K] of K numbers at the positions of a step."""
         factors = self.factors(step)
         return queries if factors is None else queries * factors[:, None, :, None].astype(queries.dtype)
 

@@ -28,7 +28,7 @@ class RelativeBias:
         self._buckets = mx.array(np.concatenate([behind, ahead]))
 
     def between(self, weight: mx.array, queries: mx.array, keys: mx.array) -> mx.array:
-        """[B, H, L, K] for places int32 of queries [B, L] and keys [K]; B is 1 where rows agree."""
+        """[B, H, L, K] for places int32 of queries [B, L] and of K keys [K]; B is 1 where rows agree."""
         apart = mx.clip(keys - queries[..., None], self._least, self._most) - self._least
         by_distance = mx.take(weight, self._buckets, axis=0)
         return mx.take(by_distance, apart, axis=0).transpose(0, 3, 1, 2)

@@ -48,7 +48,7 @@ class Rope:
         return self._spec.traditional
 
     def angles(self, step: Step) -> mx.array:
-        """float32 [R], [L, R] or [B, L, R]: positions times signed frequencies."""
+        """float32 [R], [L, R] or [B, L, R]: positions times R signed frequencies."""
         if step.moved or len(set(step.starts)) > 1:
             positions = (step.positions + self.ahead).astype(mx.float32)[..., None]
         else:

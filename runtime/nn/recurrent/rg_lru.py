@@ -84,7 +84,7 @@ class RecurrentBlock(Module):
     def _scan(
         self, step: Step, states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None
     ) -> tuple[mx.array, dict[str, mx.array]]:
-        """x [B, L, C], of the step's first tokens -> h float32 [B, L, C]."""
+        """x [B, L, C] of C channels, of the step's first tokens -> h float32 [B, L, C]."""
         x, conv = self.conv_1d(x, states["conv"], counts)
         positions = step.positions[:, : x.shape[1]]
         hidden, state = ops.table.rg_lru(self.rg_lru, x, positions, states["state"], counts)

@@ -57,7 +57,7 @@ def _chunked(
     strength: mx.array,
     state: mx.array,
 ) -> tuple[mx.array, mx.array]:
-    """Axes: [B, H, N, C, D]."""
+    """Axes: [B, H, N, C, D], N chunks of C tokens."""
     width = keys.shape[1]
     chunk = chunk_of(width, CHUNK)
     q, k, v, total = (to_chunks(x, chunk) for x in (queries, keys, values, decay))

@@ -71,7 +71,9 @@ def _chunked(
     strength: mx.array,
     state: mx.array,
 ) -> tuple[mx.array, mx.array]:
-    """All chunks' triangular systems in one go, then one pass over the chunks. Axes: [B, K, R, N, C, D]."""
+    """All chunks' triangular systems in one go, then one pass over the chunks. Axes: [B, K, R, N, C, D],
+    N chunks of C tokens.
+    """
     width, groups = keys.shape[1], keys.shape[2]
     chunk = chunk_of(width, CHUNK)
 

@@ -62,7 +62,7 @@ def plain_wkv6(
 def _chunked(
     queries: mx.array, decay: mx.array, keys: mx.array, values: mx.array, state: mx.array
 ) -> tuple[mx.array, mx.array]:
-    """Axes: [B, H, N, C, D]."""
+    """Axes: [B, H, N, C, D], N chunks of C tokens."""
     width = keys.shape[1]
     chunk = chunk_of(width, CHUNK)
     decay = mx.maximum(decay, LEAST)

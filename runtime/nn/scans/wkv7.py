@@ -74,9 +74,9 @@ def _chunked(
     learnt: mx.array,
     state: mx.array,
 ) -> tuple[mx.array, mx.array]:
-    """Axes: [B, H, N, C, D]. What the state holds of a removal key, h = r^T S, is asked of it before it has
-    faded; to ask the faded one, r grows by what fades. Then h and v are what a chunk's tokens write, by two
-    keys.
+    """Axes: [B, H, N, C, D], N chunks of C tokens. What the state holds of a removal key, h = r^T S, is asked
+    of it before it has faded; to ask the faded one, r grows by what fades. Then h and v are what a chunk's
+    tokens write, by two keys.
     """
     width = keys.shape[1]
     chunk = chunk_of(width, CHUNK)
