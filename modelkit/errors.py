@@ -10,7 +10,9 @@ ModelkitError                where · what is · what was expected · what to do
 │   └── UnsupportedSource    sound, but of a kind modelkit does not import (names it)
 ├── PlanError                a create that was refused before the first byte was written
 ├── FetchError               what cannot be fetched: not there, not allowed, no network, not what was promised
-├── StoreError               the store on disk: damaged content, no space, not ours
+├── StoreError               the store on disk: damaged content, not ours
+│   ├── DiskFull             a disk, a quota or a limit without room for what is to be written
+│   └── DiskDenied           a file or folder that may not be written, or read; a disk that is read-only
 ├── TokenizerError           a tokenizer that cannot be loaded or does not fit
 ├── TemplateError            a chat template that fails, loops or reaches for more than text
 ├── LoadError                a package that cannot run here (memory, requirements, weights)
@@ -100,7 +102,19 @@ class FetchError(ModelkitError):
 
 
 class StoreError(ModelkitError):
-    """The store cannot do what was asked: damage, lack of space, or permissions."""
+    """The store, or another place for files, cannot do what was asked: damage, lack of space, or
+    permissions.
+    """
+
+
+class DiskFull(StoreError):
+    """There is no room for what is to be written, on the disk or by a quota. What was there before is whole,
+    and once there is room, the same can be asked again.
+    """
+
+
+class DiskDenied(StoreError):
+    """The system does not let this user write, or read, a file or a folder, or nobody write to this disk."""
 
 
 class TokenizerError(ModelkitError):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from modelkit.errors import Busy, ModelClosed, ModelkitError, RanksLost, RequestError, StoreError
-from modelkit.python_faults import os_message, shortage
+from modelkit.disk_faults import disk_fault
+from modelkit.errors import Busy, ModelClosed, ModelkitError, RanksLost, RequestError
+from modelkit.python_faults import shortage
 from runtime.engine.stream import WakeFailed
 from runtime.engine.thread import ThreadEnded
 from runtime.errors import CacheFull, QueueFull, RankLost, RuntimeFault
@@ -46,7 +47,7 @@ def as_modelkit_error(error: Exception) -> ModelkitError:
     if isinstance(error, RuntimeFault | ValueError):
         return RequestError(str(error))
     if isinstance(error, OSError):
-        return StoreError(os_message(error))
+        return disk_fault(error)
     unknown = f"this failed for an unknown reason: {type(error).__name__}: {error}"
     return shortage(error) or ModelkitError(unknown)
 

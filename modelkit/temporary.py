@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from modelkit.errors import SourceError
+from modelkit.errors import DiskDenied, DiskFull
 from modelkit.python_faults import os_reason
 
 _PREFIX = "modelkit-"
@@ -29,8 +29,12 @@ _held: set[str] = set()  # the folders of this process, which a fork of it does 
 os.register_at_fork(after_in_child=_held.clear)
 
 
-class Unwritable(SourceError):
+class Unwritable(DiskDenied):
     """There is no place for temporary files."""
+
+
+class NoTemporaryRoom(Unwritable, DiskFull):
+    """There is one, and it is full."""
 
 
 class TemporaryFolder:
@@ -46,7 +50,7 @@ class TemporaryFolder:
 
     @property
     def path(self) -> Path:
-        """Raises SourceError where none can be made."""
+        """Raises Unwritable where none can be made."""
         if self._path is None:
             with self.writing():
                 _take_away_left()
@@ -56,7 +60,7 @@ class TemporaryFolder:
         return self._path
 
     def new(self) -> Path:
-        """A folder inside, for one of several that want to call their files alike. Raises SourceError."""
+        """A folder inside, for one of several that want to call their files alike. Raises Unwritable."""
         with self.writing():
             inside = self.path / str(next(self._numbers))
             inside.mkdir()
@@ -68,7 +72,9 @@ class TemporaryFolder:
         try:
             yield
         except OSError as error:
-            raise Unwritable(
+            from modelkit.disk_faults import no_room  # which takes its time
+
+            raise (NoTemporaryRoom if no_room(error) else Unwritable)(
                 f"cannot write {self._what}: {os_reason(error)}",
                 hint="Set TMPDIR to a folder that can be written to and has room for them.",
             ) from error

@@ -86,6 +86,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.interest",
             "modelkit.json_text",
             "modelkit.python_faults",
+            "modelkit.disk_faults",
             "modelkit.words",
             "modelkit.address",
             "modelkit.file_names",

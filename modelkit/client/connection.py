@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.durations import read_retry_after
-from modelkit.errors import Busy, ModelClosed, ModelkitError, ModelNotFound, PromptTooLong, RequestError
+from modelkit.errors import (
+    Busy,
+    DiskDenied,
+    DiskFull,
+    ModelClosed,
+    ModelkitError,
+    ModelNotFound,
+    PromptTooLong,
+    RequestError,
+)
 from modelkit.settings import Settings
 from modelkit.settings.places import trusting
 from modelkit.settings.serving import server_key, server_named
@@ -185,7 +194,13 @@ def error_of(said: Mapping[str, Any], status: int = 0, retry_after: str | None =
         return Busy(message, waiting=0, retry_after_s=whole_s, hint=hint or None)
     if kind == "too_long":
         return PromptTooLong(message, prompt_tokens=0, context_tokens=0, hint=hint or None)
-    kinds = {"model_not_found": ModelNotFound, "draining": ModelClosed, "gone": ModelClosed}
+    kinds = {
+        "model_not_found": ModelNotFound,
+        "draining": ModelClosed,
+        "gone": ModelClosed,
+        "disk_full": DiskFull,
+        "disk_denied": DiskDenied,
+    }
     usual = RequestError if 400 <= status < 500 or kind == "invalid_request" else ModelkitError
     return kinds.get(str(kind), usual)(message, hint=hint or None)
 

@@ -13,7 +13,7 @@ from starlette.types import Receive
 from modelkit.interest import Interest
 from modelkit.model import Model
 from modelkit.server.adapter_choice import choosing, split_adapters
-from modelkit.server.faults import Fault, Refused, client_gone, fault_of
+from modelkit.server.faults import TOLD_IN_THE_LOG, Fault, Refused, client_gone, fault_of
 from modelkit.server.models.pool import Lease
 from modelkit.server.serving import Serving, serving_of, threads_for, trace_of
 from modelkit.server.trace import Trace
@@ -101,6 +101,8 @@ def note_failure(serving: Serving, trace: Trace, error: Exception) -> Fault:
     trace.error, trace.finish = fault.kind, "cancelled" if fault.kind == "gone" else "error"
     if fault.kind == "internal":
         serving.log.failure(trace, error)
+    if fault.kind in TOLD_IN_THE_LOG:
+        trace.why = fault.message
     return fault
 
 

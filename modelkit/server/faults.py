@@ -11,8 +11,11 @@ from typing import Literal
 
 from starlette.exceptions import HTTPException
 
+from modelkit.disk_faults import no_room
 from modelkit.errors import (
     Busy,
+    DiskDenied,
+    DiskFull,
     FetchError,
     InvalidName,
     LoadError,
@@ -46,6 +49,8 @@ Kind = Literal[
     "draining",
     "gone",
     "upstream",
+    "disk_full",
+    "disk_denied",
     "internal",
 ]
 
@@ -66,9 +71,15 @@ STATUSES: dict[Kind, int] = {
     "draining": 503,
     "gone": 499,
     "upstream": 502,
+    "disk_full": 507,
+    "disk_denied": 500,
     "internal": 500,
 }
 RETRY_AFTER_S = 1
+TOLD_IN_THE_LOG: frozenset[Kind] = frozenset({"permission", "disk_full", "disk_denied"})
+"""What whoever runs the server can mend: the log has the words that the client gets."""
+LASTING: frozenset[Kind] = frozenset({"internal", "disk_full", "disk_denied"})
+"""What would only fail again in a moment, although its status says that the server is at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +153,8 @@ def fault_of(error: BaseException) -> Fault:
         return error.fault
     if isinstance(error, HTTPException):
         return _of_starlette(error)
+    if no_room(error) and not isinstance(error, DiskFull):  # of a library that writes by itself
+        return Fault("disk_full", "there is no room on the server's disk for what this request needs")
     if not isinstance(error, ModelkitError):
         return Fault("internal", "the server failed to answer this request; see its log")
     if isinstance(error, Busy):
@@ -160,6 +173,10 @@ def fault_of(error: BaseException) -> Fault:
         return Fault("invalid_request", str(error))
     if isinstance(error, FetchError):
         return Fault("upstream", str(error))
+    if isinstance(error, DiskFull):
+        return Fault("disk_full", str(error))
+    if isinstance(error, DiskDenied):
+        return Fault("disk_denied", str(error))
     if isinstance(error, LoadError):
         return Fault("internal", str(error), "model")
     return Fault("internal", str(error))

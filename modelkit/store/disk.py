@@ -8,7 +8,6 @@ import errno
 import fcntl
 import mmap
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -16,9 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from modelkit.errors import StoreError
-from modelkit.python_faults import os_reason
-from modelkit.units import size
+from modelkit.disk_faults import disk_fault, require_room
 
 CHUNK_BYTES = 4 << 20
 PAGE_BYTES = 2 << 20  # a large page of x86 and, most often, of ARM
@@ -32,11 +29,12 @@ _CANNOT_LINK = (
     *(errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK),
     *(errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS),
 )
-_SPARE = 1.05  # file systems need a little more than the files' bytes
 
+_TOO_LARGE = "Raise the limit (`ulimit -f`), or take a disk whose file system holds files of that size."
 _HINTS = {
     errno.ENOSPC: "The disk is full. Free some room (`modelkit rm`, `modelkit prune`) or move MODELKIT_HOME.",
     errno.EDQUOT: "Your disk quota is used up. Free some space or move MODELKIT_HOME.",
+    errno.EFBIG: _TOO_LARGE,
     errno.EROFS: "The file system is read-only. Set MODELKIT_HOME to a folder that can be written.",
     errno.EACCES: "Check who owns the folder, or set MODELKIT_HOME to one of your own.",
     errno.EPERM: "Check who owns the folder, or set MODELKIT_HOME to one of your own.",
@@ -48,6 +46,7 @@ _HINTS = {
 _EXPORT_HINTS = {
     errno.ENOSPC: "The disk is full. Free some room, or name a place on another disk.",
     errno.EDQUOT: "Your disk quota is used up. Free some space, or name another place.",
+    errno.EFBIG: _TOO_LARGE,
     errno.EROFS: "The file system is read-only. Name a place that can be written to.",
     errno.EACCES: "Check who owns the folder, or name one of your own.",
     errno.EPERM: "Check who owns the folder, or name one of your own.",
@@ -59,22 +58,17 @@ _EXPORT_HINTS = {
 
 @contextmanager
 def storing(path: Path, *, exported: bool = False) -> Generator[None]:
-    """Turn the OSErrors of a block into StoreErrors that name the file, or `path` where the system does not
-    say. exported: it is outside the store, where the user wants it.
+    """Turn the OSErrors of a block into StoreErrors (DiskFull, DiskDenied) that name the file, or `path`
+    where the system does not say. exported: it is outside the store, where the user wants it.
     """
     try:
         yield
     except OSError as error:
-        where = error.filename if isinstance(error.filename, (str, Path)) else path
-        what = os_reason(error)
-        hints = _EXPORT_HINTS if exported else _HINTS
-        raise StoreError(f"{where}: {what}", hint=hints.get(error.errno or 0)) from error
+        raise disk_fault(error, path, _advice(error.errno or 0, exported=exported)) from error
 
 
-def is_full(error: BaseException | None) -> bool:
-    """Is it of a disk, or a quota, without room? A StoreError is what it was made of."""
-    cause = error.__cause__ if isinstance(error, StoreError) else error
-    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+def _advice(number: int, *, exported: bool) -> str | None:
+    return (_EXPORT_HINTS if exported else _HINTS).get(number)
 
 
 def sync(fd: int) -> None:
@@ -232,7 +226,7 @@ def read_small(path: Path, limit_bytes: int) -> bytes:
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         if status.st_size > limit_bytes:
             raise OSError(
-                errno.EFBIG, f"{status.st_size:,} bytes, at most {limit_bytes:,} expected", str(path)
+                errno.EINVAL, f"{status.st_size:,} bytes, at most {limit_bytes:,} expected", str(path)
             )
         return file.read(status.st_size)  # of the limit all would be allocated first
 
@@ -312,23 +306,10 @@ def room_of(path: Path) -> int:
     return min(its.st_size, its.st_blocks * 512 or its.st_size)
 
 
-def nearest(folder: Path) -> Path:
-    """The folder, or the first above it that is there; one that cannot be looked at is not."""
-    return next(place for place in (folder, *folder.parents) if os.path.exists(place))
-
-
-def free_bytes(folder: Path) -> int:
-    """What the disk has room for on which the folder is, or will be. Raises OSError."""
-    return shutil.disk_usage(nearest(folder)).free
-
-
 def require_space(folder: Path, needed_bytes: int, *, exported: bool = False) -> None:
-    """Refuse what would fill the disk. `folder` need not exist yet. exported: as for `storing`."""
+    """Refuse what would fill the disk. `folder` need not exist yet. exported: as for `storing`.
+
+    Raises DiskFull.
+    """
     with storing(folder, exported=exported):
-        free = free_bytes(folder)
-    if needed_bytes * _SPARE > free:
-        raise StoreError(
-            f"{size(needed_bytes)}, and a twentieth more, must be written to {folder}, where {size(free)}"
-            " are free",
-            hint=(_EXPORT_HINTS if exported else _HINTS)[errno.ENOSPC],
-        )
+        require_room(folder, needed_bytes, _advice(errno.ENOSPC, exported=exported))

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from modelkit.disk_faults import nearest
 from modelkit.errors import StoreError
 from modelkit.progress import Advance
 from modelkit.store.digest import Blob
-from modelkit.store.disk import chunks, hard_link, nearest, open_plain, require_space, storing, write_all
+from modelkit.store.disk import chunks, hard_link, open_plain, require_space, storing, write_all
 from modelkit.store.layout import refuse_inside
 from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package

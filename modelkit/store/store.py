@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from modelkit.errors import ModelNotFound, StoreError
+from modelkit.disk_faults import no_room
+from modelkit.errors import DiskFull, ModelNotFound, StoreError
 from modelkit.progress import Advance
 from modelkit.store.canonical import JsonObject
 from modelkit.store.digest import Blob, Digest
-from modelkit.store.disk import is_full, require_space, room_of, storing
+from modelkit.store.disk import require_space, room_of, storing
 from modelkit.store.export import Exported, export_package
 from modelkit.store.index import Entry, Index
 from modelkit.store.ingest import Ingest, leftovers, live_pins, remove_folder
@@ -178,7 +179,7 @@ class Store:
             try:
                 self._layout.write_index(index)
             except OSError as error:
-                if not is_full(error) or not (freed := free(self._layout, index, candidates)).blobs:
+                if not no_room(error) or not (freed := free(self._layout, index, candidates)).blobs:
                     raise
                 self._layout.write_index(index)  # where the package's own blobs made room for it
                 return freed
@@ -268,8 +269,8 @@ class Store:
         ingest = Ingest(self._layout)
         try:
             ingest.begin()
-        except StoreError as error:
-            if not (looking and is_full(error)):
+        except DiskFull:
+            if not looking:
                 raise
             yield lambda digests: [self._look(digest) for digest in digests]
             return
@@ -277,8 +278,8 @@ class Store:
         def pin(digest: Digest) -> Blob | None:
             try:
                 return ingest.pin(digest)
-            except StoreError as error:
-                if not (looking and is_full(error)):
+            except DiskFull:
+                if not looking:
                     raise
                 return self._look(digest)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from modelkit.errors import SourceError
-from modelkit.temporary import TemporaryFolder, put_away
+from modelkit.errors import DiskFull
+from modelkit.temporary import TemporaryFolder, Unwritable, put_away
 
 HELD = """
 import signal, sys, time
@@ -145,5 +145,12 @@ def test_one_that_was_taken_before_its_lease_was_held_is_made_again(monkeypatch:
 
 def test_where_none_can_be_made_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", os.devnull)
-    with pytest.raises(SourceError, match="cannot write notes: not a directory\nSet TMPDIR to a folder"):
+    with pytest.raises(Unwritable, match="cannot write notes: not a directory\nSet TMPDIR to a folder"):
         _ = TemporaryFolder("test", "notes").path
+
+
+def test_a_full_disk_is_told_from_other_faults() -> None:
+    with pytest.raises(Unwritable) as found, TemporaryFolder("test", "notes").writing():
+        raise OSError(28, "No space left on device")
+    assert isinstance(found.value, DiskFull)
+    assert found.value.message == "cannot write notes: no space left on device"

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 
-from modelkit.errors import FetchError, StoreError
+from modelkit.disk_faults import disk_fault
+from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import is_hex
-from modelkit.python_faults import os_reason
 from modelkit.source.tree import MAX_FILES, is_safe_relative
 from runtime.records import dataclass
 
@@ -95,7 +95,7 @@ class RepositoryCache:
             try:
                 _put(place, lambda temp: temp.symlink_to(target))
             except OSError as error:
-                raise StoreError(f"{place}: {os_reason(error)}", hint=HINT) from error
+                raise disk_fault(error, place, HINT) from error
         return place
 
     def note_revision(self, revision: str | None, commit: str) -> None:
@@ -110,7 +110,7 @@ class RepositoryCache:
             _put(ref, lambda temp: temp.write_text(commit, "ascii"))
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise StoreError(f"{ref}: {os_reason(error)}", hint=HINT) from error
+                raise disk_fault(error, ref, HINT) from error
 
 
 def _put(path: Path, write: Callable[[Path], object]) -> None:

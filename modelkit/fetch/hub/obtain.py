@@ -15,7 +15,8 @@ from pathlib import Path
 from threading import Lock
 
 from modelkit.address import HubAddress
-from modelkit.errors import FetchError, SourceError, StoreError
+from modelkit.disk_faults import require_room
+from modelkit.errors import FetchError, SourceError
 from modelkit.fetch.access import MOMENT_BYTES, Access
 from modelkit.fetch.hollow import write_hollow
 from modelkit.fetch.hub.cache import RepositoryCache, Snapshot, promised
@@ -32,11 +33,8 @@ from modelkit.settings.places import HubSettings
 from modelkit.source.shards import INDEX, read_index, weight_names
 from modelkit.source.tree import open_regular
 from modelkit.store.digest import Blob, Digest
-from modelkit.store.disk import free_bytes
 from modelkit.units import size
-from runtime.quoting import MOST_OF_A_PATH, shown
 
-_SPARE = 1.02
 _FRONT_BYTES = 64_000
 _LICENCE = re.compile(r"^license: *[\"']?([A-Za-z0-9][A-Za-z0-9._-]{0,80})[\"']? *$", re.MULTILINE)
 
@@ -316,10 +314,5 @@ def _licence(paths: Mapping[str, Path]) -> str | None:
 
 def _require_space(folder: Path, needed_bytes: int) -> None:
     """Refuse what would fill the disk."""
-    free = free_bytes(folder)
-    if needed_bytes * _SPARE > free:
-        raise StoreError(
-            f"{size(needed_bytes)}, and a twentieth more, have to be fetched to "
-            f"{shown(str(folder), MOST_OF_A_PATH)}, where {size(free)} are free",
-            hint="Free some space, or set HF_HUB_CACHE to a folder on another disk.",
-        )
+    hint = "Free some space, or set HF_HUB_CACHE to a folder on another disk."
+    require_room(folder, needed_bytes, hint, verb="fetched")

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from modelkit.address import HubAddress
-from modelkit.errors import FetchError, StoreError
+from modelkit.disk_faults import disk_fault
+from modelkit.errors import FetchError
 from modelkit.fetch.hub.cache import HINT
 from modelkit.fetch.hub.library import (
     CONNECT_S,
@@ -35,7 +36,6 @@ from modelkit.fetch.hub.library import (
 )
 from modelkit.fetch.hub.listing import Listed
 from modelkit.progress import Advance
-from modelkit.python_faults import os_reason
 from modelkit.store.disk import PageWriter
 from runtime.quoting import quoted
 
@@ -321,12 +321,12 @@ def _alone(path: Path) -> Generator[_Part]:
                 break
             os.close(fd)  # it became a blob, or was dropped, while we waited
     except OSError as error:
-        raise StoreError(f"{path}: {os_reason(error)}", hint=HINT) from error
+        raise disk_fault(error, path, HINT) from error
     try:
         yield _Part(path, fd)
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise StoreError(f"{path}: {os_reason(error)}", hint=HINT) from error
+        raise disk_fault(error, path, HINT) from error
     finally:
         os.close(fd)
 

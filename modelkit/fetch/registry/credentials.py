@@ -20,6 +20,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from modelkit.disk_faults import disk_fault
 from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.registry.programs import ask
 from modelkit.python_faults import os_reason
@@ -28,6 +29,7 @@ from modelkit.store.disk import read_small, replace
 from runtime.records import dataclass
 
 _LIMIT_BYTES = 1 << 20
+_HINT = "Names and passwords are kept there; REGISTRY_AUTH_FILE names another file."
 _TOKEN_USER = "<token>"  # noqa: S105 - what Docker puts for the name where the secret is a token
 _DOCKER_HUB = "registry-1.docker.io"
 _DOCKER_SERVER = "https://index.docker.io/v1/"
@@ -175,4 +177,4 @@ def _write(path: Path, config: Mapping[str, Any]) -> None:
         temp = real.parent / f".{real.name}.{token_hex(8)}"
         replace(real, json.dumps(config, indent="\t").encode() + b"\n", temp)  # made with 0600
     except OSError as error:
-        raise FetchError(f"{path} cannot be written: {os_reason(error)}") from error
+        raise disk_fault(error, path, _HINT) from error

@@ -33,6 +33,8 @@ _KINDS = {
     "internal": "api_error",
     "gone": "api_error",
     "upstream": "api_error",
+    "disk_full": "api_error",
+    "disk_denied": "api_error",
 }
 STATUSES = {"busy": 529, "draining": 529}
 """Where they are not those of all dialects."""

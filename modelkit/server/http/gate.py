@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from modelkit.server.access import host_of, origin_of
 from modelkit.server.calling import note_failure
 from modelkit.server.dialect import Dialect
-from modelkit.server.faults import Fault, Refused, refused
+from modelkit.server.faults import LASTING, Fault, Refused, refused
 from modelkit.server.http.own_headers import OWN
 from modelkit.server.http.target import at_origin
 from modelkit.server.serving import Serving
@@ -67,7 +67,6 @@ class Gate:
                 note_failure(self._serving, trace, error)
                 return None  # uvicorn closes what has no end
             fault = note_failure(self._serving, trace, error)
-            trace.why = fault.message if fault.kind == "permission" else ""
             await worded(dialect, fault, trace)(scope, receive, sending)
         finally:
             self._serving.state.body_bytes -= trace.body_bytes
@@ -124,8 +123,8 @@ def worded(dialect: Dialect, fault: Fault, trace: Trace) -> Response:
         headers["retry-after"] = str(fault.retry_after_s)
     if fault.allow is not None:
         headers["allow"] = fault.allow
-    if fault.kind == "internal":
-        headers["x-should-retry"] = "false"  # clients try again after any 5xx, and this would fail again
+    if fault.kind in LASTING:
+        headers["x-should-retry"] = "false"  # clients try again after any 5xx
     if fault.kind == "headers":
         headers["connection"] = "close"
     if fault.kind == "authentication":

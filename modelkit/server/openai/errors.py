@@ -26,6 +26,8 @@ _TYPES: dict[Kind, tuple[str, str | None]] = {
     "draining": ("server_error", "overloaded"),
     "gone": ("server_error", "client_gone"),
     "upstream": ("server_error", "upstream_error"),
+    "disk_full": ("server_error", "disk_full"),
+    "disk_denied": ("server_error", "disk_denied"),
     "internal": ("server_error", None),
 }
 

@@ -19,7 +19,7 @@ from modelkit.client.answers import ServedAnswer
 from modelkit.client.connection import Connection, announced
 from modelkit.client.fields import Fields
 from modelkit.client.model import Served
-from modelkit.errors import Busy, ModelkitError, ModelNotFound, ParameterError, RequestError
+from modelkit.errors import Busy, DiskFull, ModelkitError, ModelNotFound, ParameterError, RequestError
 from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking
@@ -239,6 +239,7 @@ def sending(data: bytes, status: int = 200, headers: tuple[tuple[str, str], ...]
         (sending(b"oops", 500), ModelkitError, r"the server failed \(500\)\nIs that a modelkit server?"),
         (sending(b'{"error": {"a": 1}}', 400), RequestError, "the server failed"),
         (sending(b'{"error": "no", "kind": "busy"}', 503, (("retry-after", "9"),)), Busy, "no"),
+        (sending(b'{"error": "no room", "kind": "disk_full"}', 507), DiskFull, "no room"),
         (sending(b"", 200, (("content-length", "10"),)), ModelkitError, "stopped answering"),
     ],
 )

@@ -5,7 +5,17 @@ from typing import get_args
 import pytest
 
 from modelkit.chat.styles.thinking import no_thinking
-from modelkit.errors import Busy, FetchError, LoadError, ModelNotFound, PromptTooLong, RequestError
+from modelkit.errors import (
+    Busy,
+    DiskDenied,
+    DiskFull,
+    FetchError,
+    LoadError,
+    ModelNotFound,
+    PromptTooLong,
+    RequestError,
+    StoreError,
+)
 from modelkit.server.anthropic.answers import DIALECT as ANTHROPIC
 from modelkit.server.faults import STATUSES, Fault, Kind, fault_of, renamed
 from modelkit.server.openai import DIALECT as OPENAI
@@ -20,7 +30,11 @@ from modelkit.server.openai import DIALECT as OPENAI
         (Busy("no", waiting=1), 503),
         (FetchError("the host does not answer"), 502),
         (LoadError("no"), 500),
+        (DiskFull("no space left on device"), 507),
+        (DiskDenied("read-only file system"), 500),
+        (StoreError("damaged"), 500),
         (ValueError("a secret path"), 500),
+        (OSError(28, "No space left on device", "a secret path"), 507),
     ],
 )
 def test_what_an_error_means(error: Exception, status: int) -> None:

@@ -38,7 +38,7 @@ def test_a_disk_without_room_for_copies_gets_none(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     put(store, "story")
-    monkeypatch.setattr("modelkit.store.disk.free_bytes", lambda _: 10)
+    monkeypatch.setattr("modelkit.disk_faults.free_bytes", lambda _: 10)
     with pytest.raises(StoreError, match=r"and a twentieth more, must be written to .*out, where 10 B"):
         store.export("story", tmp_path / "out", link=False)
     assert not (tmp_path / "out").exists()

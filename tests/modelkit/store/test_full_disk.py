@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from modelkit.errors import StoreError
+from modelkit.errors import DiskFull, StoreError
 from modelkit.store import Digest, Store
 from tests.modelkit.store.packages import TREE, blob, put, read
 
@@ -17,7 +17,7 @@ def full_disk() -> NoReturn:
 
 def test_too_little_room_is_refused_beforehand(store: Store):
     store.require_space(1)
-    with pytest.raises(StoreError, match=r"[1-9][0-9.]* [kMGT]?B are free"):
+    with pytest.raises(DiskFull, match=r"[1-9][0-9.]* [kMGT]?B are free"):
         store.require_space(1 << 60)
     assert not store.root.exists()
 
@@ -38,7 +38,9 @@ def test_a_full_disk_is_one_clear_error_and_no_change(store: Store, monkeypatch:
         return write(fd, data)
 
     monkeypatch.setattr(os, "write", write_some)
-    with pytest.raises(StoreError, match=r"(?s)ingest.*no space left on device\nThe disk is full"):
+    with pytest.raises(
+        DiskFull, match=r"(?s)ingest.*no space left on device; .* free there\nThe disk is full"
+    ):
         put(store, "a", {"model.safetensors": b"new" * 1000})
     assert sorted(store.root.rglob("*")) == before
     assert read(store, "a") == TREE

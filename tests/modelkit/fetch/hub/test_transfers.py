@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 
 import modelkit
-from modelkit.errors import FetchError, SourceError, StoreError
+from modelkit.errors import DiskFull, FetchError, SourceError
 from modelkit.fetch import other_programs
 from modelkit.fetch.hub import library, obtain, transfer
 from modelkit.fetch.hub.library import READ_S, headers_for
@@ -233,7 +233,7 @@ def test_a_full_disk_is_seen_before_a_byte_moves(hub: Hub, tmp_path: Path) -> No
     hub.repositories["Amy/Story"].siblings = {
         "model.safetensors": {"lfs": {"sha256": "0" * 64, "size": 1 << 43, "pointerSize": 1}}
     }
-    with pytest.raises(StoreError, match=r"8\.8 TB, and a twentieth more, have to be"):
+    with pytest.raises(DiskFull, match=r"8\.8 TB, and a twentieth more, must be fetched to"):
         modelkit.pull(STORY, home=tmp_path / "home")
     assert not hub.asked("/resolve/")
 

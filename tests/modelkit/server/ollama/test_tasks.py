@@ -1,10 +1,11 @@
 """Pulls and creates, which take minutes: their lines of progress, their end, and how many run at once."""
 
+import io
 import json
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import httpx
@@ -12,6 +13,7 @@ import ollama
 import pytest
 
 from modelkit.server.limits import Limits
+from modelkit.server.log import Log
 from modelkit.server.models.model_source import StoredModels
 from modelkit.server.models.pool import Pool
 from modelkit.server.ollama import tasks
@@ -50,6 +52,29 @@ def test_a_pull_tells_how_far_it_is(
         ("ollama.com/amy/x", "amy/x:latest"),
         ("ollama.com/amy/x", "amy/x:latest"),
     ]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_full_disk_is_told_to_the_client_and_in_the_log(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streamed: bool
+) -> None:
+    """Before the first line by the status; and nothing is told to be tried again at once."""
+    from modelkit.store.layout import Layout
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    log = io.StringIO()
+    with running(Serving(Pool(StoredModels(Settings(home))), Settings(home), log=Log(log))) as here:
+        monkeypatch.setattr(Layout, "prepare", full)
+        asked = {"model": "new", "from": "amy/story:q4", "stream": streamed}
+        answer = httpx.post(f"{here.url}/api/create", json=asked)
+    assert answer.status_code == 507, answer.text
+    assert answer.headers["x-should-retry"] == "false"
+    assert "no space left on device" in answer.json()["error"]
+    assert "error=disk_full" in log.getvalue()
+    assert "no space left on device" in log.getvalue()
+    assert "Traceback" not in log.getvalue()
 
 
 def test_a_client_that_leaves_stops_the_work(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
