@@ -52,7 +52,7 @@ def killed() -> Callable[..., Path]:
                 path = Path(process.stdout.readline().strip())
                 assert (path / "note").exists()
                 process.send_signal(number)
-                code = process.wait(20)
+                code = process.wait(100)
             finally:
                 process.kill()
         assert code == (130 if number == signal.SIGINT else -number)

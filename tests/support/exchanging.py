@@ -165,7 +165,7 @@ def _ahead(group: Group, hearers: int) -> object:
 
 
 def _wait_for(paths: list[Path]) -> None:
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + 100
     while not all(path.exists() for path in paths):
         if time.monotonic() > until_s:
             raise TimeoutError("others have not heard what was told")

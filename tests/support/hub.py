@@ -155,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault.startswith("endless "):
             self._endless(int(fault.removeprefix("endless ")))
         elif fault == "drip head":
-            self._drop_by_drop(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100)
+            self._drop_by_drop(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 500)
         elif fault.startswith("drip "):
             self._drip(int(fault.removeprefix("drip ")))
         elif repository is None or repository.private:
@@ -167,11 +167,11 @@ class _Handler(BaseHTTPRequestHandler):
             body = {"id": name, "sha": commit, "gated": repository.gated, "siblings": repository.listed()}
             self._answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
-    def _drip(self, status: int, data: bytes = b" " * 600, extra: dict[str, str] | None = None) -> None:
+    def _drip(self, status: int, data: bytes = b" " * 3000, extra: dict[str, str] | None = None) -> None:
         """Some bytes now and some then, for longer than anybody should wait."""
         with suppress(OSError):
             self._answer(status, data[:1], extra, length=len(data))
-            self._drop_by_drop(data[1:600])
+            self._drop_by_drop(data[1:3000])
 
     def _drop_by_drop(self, data: bytes) -> None:
         self.close_connection = True
@@ -224,7 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault == "drip":
             self._drip(206 if start else 200, data[start:], extra)
         elif fault == "drip head":
-            self._drop_by_drop(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100)
+            self._drop_by_drop(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 500)
         elif fault == "endless 403":
             self._endless(403)
         elif fault[:3].isdecimal():

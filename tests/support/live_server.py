@@ -156,12 +156,12 @@ def running(serving: Serving, place: Place | None = None) -> Generator[Running]:
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(100)
         yield found[0]
     finally:
         if thread.is_alive() and found:
             found[0].stop()
-        thread.join(20)
+        thread.join(100)
         assert not thread.is_alive()
 
 

@@ -23,7 +23,9 @@ from runtime.ranks.lead import Leading
 from tests.support.crewing import PROMPT, options, request, share_of
 from tests.support.parity import Reference
 
-KIND, CUT, LIMIT_S = "llama", "stages", 1.0
+KIND, CUT = "llama", "stages"
+LIMIT_S = {"KILL": 100.0, "STOP": 2.0}
+"""Who is killed is noticed by the end of the connection, whatever the limit."""
 
 
 def follow(group: Group, kept: PrefixFolder, how: str) -> None:
@@ -59,7 +61,7 @@ def lead(group: Group, kept: PrefixFolder) -> object:
 
 
 if __name__ == "__main__":
-    its = Group.join("ring", LIMIT_S, native.kernels)
+    its = Group.join("ring", LIMIT_S[sys.argv[1]], native.kernels)
     folder = PrefixFolder(Path(f"pages-{its.rank}"), "sha256:aa", 1 << 30, f"rank {its.rank}")
     if its.rank:
         follow(its, folder, sys.argv[1])

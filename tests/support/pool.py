@@ -17,6 +17,9 @@ from modelkit.server.models.moves import Capacity
 from modelkit.server.models.pool import Lease, Pool
 from runtime.engine.activity import Activity
 
+PATIENCE_S = 200
+"""Then whoever holds a load back has forgotten it."""
+
 
 class Clock:
     """Stands still until it is set."""
@@ -98,10 +101,10 @@ class FakePackages:
             rows=self.rows,
         )
         self.opened.append(found.name)
-        assert self.headers.wait(30)
+        assert self.headers.wait(PATIENCE_S)
         listener.memory(memory, None)
         self.began.append(found.name)
-        end_s = time.monotonic() + 30
+        end_s = time.monotonic() + PATIENCE_S
         while not self.reads.wait(0.005):  # as weights come, tensor by tensor
             assert time.monotonic() < end_s
             listener.weights(1)
@@ -115,7 +118,7 @@ class FakePackages:
         return FoundModel(found.name, model.digest or found.digest)
 
 
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 100.0) -> None:
     """Wait for what threads bring about."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -55,12 +55,12 @@ def running(
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="test-server")
     thread.start()
     try:
-        assert up.wait(30)
+        assert up.wait(100)
         yield Running(address, pool, loops[0], serving)
     finally:
         server.should_exit = True
         server.force_exit = True
-        thread.join(30)
+        thread.join(100)
         for one in listeners:
             one.close()
         assert not thread.is_alive()

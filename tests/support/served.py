@@ -68,10 +68,10 @@ def listening(app: ASGIApp, ended: Callable[[], Awaitable[None]] | None = None) 
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
 
 
-def wait_until(holds: Callable[[], Any], limit_s: float = 20) -> None:
+def wait_until(holds: Callable[[], Any], limit_s: float = 100) -> None:
     """Raises TimeoutError."""
     end = time.monotonic() + limit_s
     while not holds():

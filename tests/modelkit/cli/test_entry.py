@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 PROGRAM = """
-import atexit, sys, threading, time
+import atexit, sys, threading
 
 class Kept:
     def __del__(self):
@@ -24,7 +24,7 @@ sys.argv = ["modelkit", *{words!r}]
 from modelkit.cli import entry
 {change}
 def slowly():
-    time.sleep(1)  # the command has begun by then, and is over soon
+    threading.main_thread().join()  # the command is over
     atexit.register(lambda: print("put away"))
     print("thread over")
 

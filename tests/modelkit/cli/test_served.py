@@ -224,7 +224,7 @@ def test_ctrl_c_stops_the_answer_in_the_server(run: Run, server: Running) -> Non
     (model,) = server.pool.models()
     assert model.activity.running == 1
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=100)
     assert (process.returncode, said) == (130, b"interrupted\n")
     wait_until(lambda: model.activity.running == 0)
     wait_until(lambda: [one.users for one in server.pool.shown()] == [0])  # a moment later

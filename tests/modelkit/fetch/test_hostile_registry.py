@@ -205,7 +205,7 @@ def test_answers_without_an_end(part: str, act: Act, store: Store, registry: Fak
     registry.rules.append(lambda call: act(call) if part in call.path else None)
     began = time.monotonic()
     assert isinstance(refused(registry, store, SHORT), FetchError)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60  # a drip takes minutes
     assert blobs_on_disk(store) == set()
 
 

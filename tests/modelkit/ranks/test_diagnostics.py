@@ -35,7 +35,7 @@ def _reached(port: int) -> socket.socket:
 
 def _passes_on(listener: socket.socket, port: int) -> None:
     """One connection, to this port of loopback, as soon as somebody listens there."""
-    listener.settimeout(40)
+    listener.settimeout(100)
     with listener.accept()[0] as near, _reached(port) as far, ThreadPoolExecutor() as pool:
         pool.submit(_slowly, near, far)
         pool.submit(_slowly, far, near)
@@ -72,4 +72,4 @@ def test_a_slow_link_is_no_machine_that_is_lost(tmp_path: Path) -> None:
             thread.join()
             listener.close()
     assert out, err
-    assert 0.2 * RATE < json.loads(out)["ranks"][0]["link"]["bytes_per_s"] < 2 * RATE
+    assert 0.01 * RATE < json.loads(out)["ranks"][0]["link"]["bytes_per_s"] < 2 * RATE

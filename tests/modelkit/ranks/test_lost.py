@@ -23,13 +23,15 @@ from tests.support.tiny import write_model
 
 
 @pytest.mark.parametrize(
-    ("ranks", "shards", "how", "why"),
+    ("ranks", "shards", "how", "limit_s", "why"),
     [
-        (4, 2, "KILL", "the process of rank 3 ended with code -9"),
-        (3, 1, "STOP", "has not answered within 2 s"),
+        (4, 2, "KILL", 100, "the process of rank 3 ended with code -9"),
+        (3, 1, "STOP", 3, "has not answered within 3 s"),
     ],
 )
-def test_who_asks_is_told_in_time(tmp_path: Path, ranks: int, shards: int, how: str, why: str) -> None:
+def test_who_asks_is_told_in_time(
+    tmp_path: Path, ranks: int, shards: int, how: str, limit_s: int, why: str
+) -> None:
     """The first time when it is noticed, and then at once."""
     write_model(tmp_path / "model", num_hidden_layers=4)
     words = [str(tmp_path / "model"), str(ranks), str(shards), how]
@@ -37,7 +39,7 @@ def test_who_asks_is_told_in_time(tmp_path: Path, ranks: int, shards: int, how: 
     with out.open("w") as stdout, err.open("w") as stderr:
         done = subprocess.run(
             [sys.executable, "-m", "tests.support.losing", *words],
-            env=os.environ | {"PYTHONPATH": str(ROOT), "MODELKIT_RANK_TIMEOUT": "2s"},
+            env=os.environ | {"PYTHONPATH": str(ROOT), "MODELKIT_RANK_TIMEOUT": f"{limit_s}s"},
             stdout=stdout,
             stderr=stderr,
             timeout=120,
@@ -47,10 +49,10 @@ def test_who_asks_is_told_in_time(tmp_path: Path, ranks: int, shards: int, how: 
     said = json.loads(out.read_text().splitlines()[-1])
     assert "other machines of this model cannot be reached" in said["first"]["said"]
     assert why in said["first"]["said"]
-    assert said["first"]["s"] < 20
+    assert said["first"]["s"] < limit_s + 20
     for later in ("second", "anew"):
         assert "other machines of this model cannot be reached" in said[later]["said"]
-        assert said[later]["s"] < 1.5
+        assert said[later]["s"] < limit_s - 0.5
     for pid in said["pids"]:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -104,7 +106,7 @@ began = time.monotonic()
 try:
     modelkit.load("./model", ranks=3)
 except modelkit.errors.ModelkitError as error:
-    print(error.message, time.monotonic() - began < 20, sep="|", flush=True)
+    print(error.message, time.monotonic() - began < 100, sep="|", flush=True)
 """
 
 
@@ -132,7 +134,7 @@ def test_one_that_ends_before_all_have_met_is_not_waited_for(tmp_path: Path, who
         message, in_time = said[0].split("|")
         assert message.endswith("cannot be reached: the process of rank 2 ended with code -9")
         assert in_time == "True"
-    until_s = time.monotonic() + 20
+    until_s = time.monotonic() + 100
     while any(map(_is_there, pids.split())) and time.monotonic() < until_s:
         time.sleep(0.05)
     assert not any(map(_is_there, pids.split()))
@@ -180,7 +182,7 @@ def test_what_mlx_writes_of_a_lost_connection_is_left_out(tmp_path: Path) -> Non
         ranks.stop(processes)
 
 
-@pytest.mark.parametrize(("how", "why"), [("KILL", "connection"), ("STOP", "has not answered within 1 s")])
+@pytest.mark.parametrize(("how", "why"), [("KILL", "connection"), ("STOP", "has not answered within 2 s")])
 def test_one_that_is_lost_while_a_prompt_comes_from_disk_is_not_waited_for(
     tmp_path: Path, how: str, why: str
 ) -> None:
@@ -192,7 +194,7 @@ def test_one_that_is_lost_while_a_prompt_comes_from_disk_is_not_waited_for(
     assert out, err
     said = json.loads(out.splitlines()[-1])
     assert why in said["ended"]
-    assert said["s"] < 20
+    assert said["s"] < 60
 
 
 @pytest.mark.parametrize(

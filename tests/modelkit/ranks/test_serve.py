@@ -23,7 +23,7 @@ def ask(address: str, model: str, path: str = "/api/generate", **body: Any) -> d
     said = {"model": model, "prompt": "Once", "stream": False, "options": OPTIONS, **body}
     request = urllib.request.Request(address + path, json.dumps(said).encode())
     try:
-        with urllib.request.urlopen(request, timeout=40) as answer:
+        with urllib.request.urlopen(request, timeout=100) as answer:
             return json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return {"status": error.code, **json.loads(error.read())}
@@ -42,7 +42,7 @@ def reached(address: str, process: "subprocess.Popen[bytes]") -> bool:
 
 def health(address: str) -> tuple[int, Any]:
     """What it says once it is no longer well, or after some seconds."""
-    for _ in range(50):
+    for _ in range(600):
         try:
             urllib.request.urlopen(f"{address}/health", timeout=5).close()
         except urllib.error.HTTPError as error:
@@ -133,7 +133,7 @@ def test_a_server_of_two_ranks(tmp_path: Path) -> None:
         ask(address, "story", prompt="", keep_alive=0)  # leaves
         assert ask(address, "other")["response"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0, log.read_text()
+        assert process.wait(100) == 0, log.read_text()
     finally:
         process.kill()
         process.wait()

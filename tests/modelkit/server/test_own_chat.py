@@ -69,7 +69,8 @@ def ask(client: TestClient, **body: Any) -> list[dict[str, Any]]:
 
 def test_an_answer_is_a_line_for_each_event(client: TestClient) -> None:
     lines = ask(client, parameters={"num_predict": 12, "seed": 1}, top_logprobs=2)
-    start, *events, finish = lines
+    # A busy machine may take so long to load the model that this is told.
+    start, *events, finish = [one for one in lines if one["type"] != "progress"]
     assert start["type"] == "start"
     assert start["context_tokens"] == 256
     tokens = [token for event in events for token in event.get("tokens", [])]
@@ -85,8 +86,9 @@ def test_the_same_question_again_is_reused(client: TestClient) -> None:
     assert ask(client, messages=messages, parameters={"num_predict": 4})[-1]["stats"]["cached_tokens"] > 50
 
 
-def test_a_long_wait_is_told(client: TestClient) -> None:
-    PAUSES.append(1.2)
+def test_a_long_wait_is_told(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "LINES", replace(chat.LINES, beat_s=0.02))
+    PAUSES.append(1.0)
     lines = ask(client, messages=[{"role": "user", "content": "b" * 90}], parameters={"num_predict": 2})
     told = [one for one in lines if one["type"] == "progress"]
     assert told

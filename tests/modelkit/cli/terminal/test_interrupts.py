@@ -25,7 +25,7 @@ try:
 finally:
     wait()
 """
-SOON = "with interrupts.Soon(0.2):" + STUCK.replace("\n", "\n    ")
+SOON = "with interrupts.Soon(0.5):" + STUCK.replace("\n", "\n    ")
 PROGRAM = """
 import signal, sys, time
 from modelkit.cli.terminal import interrupts
@@ -56,7 +56,7 @@ def run(
                 said.append(program.stdout.readline().strip())
                 time.sleep(0.05)
                 program.send_signal(signal.SIGINT)
-            rest, heard = program.communicate(timeout=40)
+            rest, heard = program.communicate(timeout=100)
         finally:
             program.kill()
     return program.returncode, said + rest.split("\n")[:-1], heard or ""

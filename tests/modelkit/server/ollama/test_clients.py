@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,19 +73,23 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+GO = threading.Semaphore(0)
+"""Each place lets a load, or the reading of a prompt, go on."""
+
+
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Loads slowly, reads the prompt slowly, and says that it lives every 30 ms."""
+    """Waits for GO to load and to read the prompt, and says that it lives every 30 ms."""
     home = tmp_path_factory.mktemp("home")
     folder = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE)
 
     def opened(name: str) -> Model:
-        time.sleep(0.3)
+        assert GO.acquire(timeout=100)
         if name == "none":
             raise ModelNotFound("model 'none' not found")
 
         def script(messages: Any, **options: Any) -> list[Event]:
-            time.sleep(0.2)
+            assert GO.acquire(timeout=100)
             return CALLS
 
         return scripted(modelkit.load(folder, home=home), script)
@@ -95,22 +99,35 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_lines_without_content_come_while_nothing_else_does(slow: str) -> None:
+    parts, lines = list[ollama.ChatResponse](), list[str]()
     with ollama.Client(host=slow) as client:
-        parts = list(client.chat("actor", messages=HELLO, stream=True))
+        for part in client.chat("actor", messages=HELLO, stream=True):
+            parts.append(part)
+            if len(parts) in (2, 4):  # it is loaded, and the prompt is read
+                GO.release()
+        GO.release()
         whole = client.chat("actor", messages=HELLO)
     silent = [part for part in parts[:-1] if not (part.message.content or part.message.tool_calls)]
     assert len([part for part in silent if not part.message.thinking]) > 3
     assert not any(part.done for part in silent)
     assert "".join(part.message.content or "" for part in parts) == whole.message.content == "Let me see."
-    lines = httpx.post(f"{slow}/api/chat", json={"model": "actor", "messages": HELLO}).text.splitlines()
+    with httpx.stream("POST", f"{slow}/api/chat", json={"model": "actor", "messages": HELLO}) as answer:
+        for line in answer.iter_lines():
+            lines.append(line)
+            if len(lines) == 1:
+                GO.release()
     for one in lines:
         ollama.ChatResponse.model_validate(json.loads(one), strict=True)
     assert json.loads(lines[0])["message"] == {"role": "assistant", "content": ""}
 
 
 def test_an_error_after_a_sign_of_life_is_a_line(slow: str) -> None:
-    with ollama.Client(host=slow) as client, pytest.raises(ollama.ResponseError, match="not found"):
-        list(client.generate("none", prompt="Hi", stream=True))
+    with ollama.Client(host=slow) as client:
+        parts = client.generate("none", prompt="Hi", stream=True)
+        next(parts)
+        GO.release()
+        with pytest.raises(ollama.ResponseError, match="not found"):
+            list(parts)
 
 
 def test_a_chat_is_answered(client: ollama.Client) -> None:

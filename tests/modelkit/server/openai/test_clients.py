@@ -11,11 +11,13 @@ import openai
 import pytest
 
 from modelkit.errors import ModelkitError
+from modelkit.interest import Interest
 from modelkit.loaded.long_work import LongWork
 from modelkit.server.fields import Fields
 from modelkit.server.openai.model_choice import client_names
 from modelkit.server.serving import Serving
 from runtime.engine.loop import Loop
+from tests.support.live_server import connect, raw_request
 from tests.support.served import wait_until
 
 ASK: Any = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "seed": 1}
@@ -278,37 +280,44 @@ def test_who_leaves_stops_the_answer(
     wait_until(lambda: not model.activity.running)
 
 
-def leave_embedding(client: openai.OpenAI) -> None:
-    client.embeddings.create(model="tiny", input=["a" * 400, "b" * 400])  # too long to be read together
+EMBEDDED: Any = {"input": ["a" * 400, "b" * 400]}  # too long to be read together
+SCORED: Any = {"prompt": "a" * 600, "echo": True, "logprobs": 1, "max_tokens": 0}
 
 
-def leave_scoring(client: openai.OpenAI) -> None:
-    client.completions.create(model="tiny", prompt="a" * 600, echo=True, logprobs=1, max_tokens=0)
-
-
-@pytest.mark.parametrize("leave", [leave_embedding, leave_scoring])
+@pytest.mark.parametrize(("path", "body"), [("/v1/embeddings", EMBEDDED), ("/v1/completions", SCORED)])
 def test_who_leaves_ends_long_work_with_its_piece(
     client: openai.OpenAI,
     serving: Serving,
     monkeypatch: pytest.MonkeyPatch,
-    leave: Callable[[openai.OpenAI], None],
+    path: str,
+    body: Any,
 ) -> None:
     client.chat.completions.create(**ASK)  # loaded
-    left, broken, read, piece = threading.Event(), threading.Event(), list[int](), LongWork.piece
+    begun, gone, left, broken = (threading.Event() for _ in range(4))
+    read, piece, end = list[int](), LongWork.piece, Interest.end
+
+    def first(model: Any, function: Callable[[Any], Any]) -> Any:
+        begun.set()
+        assert left.wait(60)
+        read.append(1)
+        return function(model)
 
     def held(work: LongWork, function: Callable[[Any], Any]) -> Any:
         try:
-            return piece(work, lambda model: (left.wait(60), read.append(1), function(model))[-1])
+            return piece(work, lambda model: first(model, function))
         except ModelkitError:
             broken.set()
             raise
 
     monkeypatch.setattr(LongWork, "piece", held)
-    with pytest.raises(openai.APITimeoutError):
-        leave(client.with_options(timeout=0.15))
+    monkeypatch.setattr(Interest, "end", lambda interest: (end(interest), gone.set()))
+    with connect(client.base_url.port or 0) as leaving:
+        leaving.sendall(raw_request(path, json.dumps({"model": "tiny", **body}).encode()))
+        assert begun.wait(60)
+    assert gone.wait(60)
     wait_until(lambda: not serving.state.jobs and not serving.state.underway)
     left.set()
-    assert broken.wait(30)
+    assert broken.wait(60)
     assert read == [1]
 
 
