@@ -99,7 +99,7 @@ def task_limit(root: Path = ROOT) -> int | None:
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     limits = [] if limit == resource.RLIM_INFINITY else [limit]
-    limits += [most for folder in _cgroups(root, "pids") if (most := _number(_read(folder / "pids.max")))]
+    limits += [most for folder in _cgroups(root, "pids") if (most := _count(_read(folder / "pids.max")))]
     return min(limits, default=None)
 
 
@@ -162,7 +162,7 @@ def _quota(root: Path) -> int:
         pair = _read(folder / "cpu.max").split()  # version 2: "200000 100000", or "max 100000"
         if not pair:
             pair = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
-        limit, period = (_number(text) for text in pair)
+        limit, period = (_count(text) for text in pair)
         if limit and period:
             quotas.append(limit / period)
     return math.ceil(min(quotas))
@@ -170,7 +170,7 @@ def _quota(root: Path) -> int:
 
 def _meminfo(root: Path) -> tuple[int, int]:
     rows = dict(line.split(":", 1) for line in _read(root / "proc/meminfo").splitlines() if ":" in line)
-    total, available = (_number((rows.get(name) or "0").split()[0]) for name in ("MemTotal", "MemAvailable"))
+    total, available = (_count((rows.get(name) or "0").split()[0]) for name in ("MemTotal", "MemAvailable"))
     return 1024 * total, 1024 * available
 
 
@@ -185,13 +185,13 @@ def _memory_limits(root: Path) -> Iterator[tuple[int, int]]:
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
         ):
-            limit = _number(_read(folder / limit_file))
+            limit = _count(_read(folder / limit_file))
             if limit:
                 stat = dict(
                     line.split(" ", 1) for line in _read(folder / "memory.stat").splitlines() if " " in line
                 )
-                cached = _number(stat.get("inactive_file", "0"))
-                yield limit, max(0, _number(_read(folder / used_file)) - cached)
+                cached = _count(stat.get("inactive_file", "0"))
+                yield limit, max(0, _count(_read(folder / used_file)) - cached)
 
 
 def _addresses(root: Path) -> tuple[int, int] | None:
@@ -199,7 +199,7 @@ def _addresses(root: Path) -> tuple[int, int] | None:
     if limit == resource.RLIM_INFINITY:
         return None
     pages = (_read(root / "proc/self/statm").split() or ["0"])[0]
-    return limit, _number(pages) * resource.getpagesize()
+    return limit, _count(pages) * resource.getpagesize()
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:
@@ -223,7 +223,7 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _number(text: str) -> int:
+def _count(text: str) -> int:
     """A plain count; 0 for "max", for -1 and for an absent file."""
     return int(text) if text.isdecimal() else 0
 

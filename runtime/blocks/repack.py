@@ -94,7 +94,7 @@ def _stream(eights: np.ndarray, bits: int) -> np.ndarray:
     return eights
 
 
-def _apart(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _low_and_high(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """uint16, two bytes of two 4-bit codes each -> the low codes and the high ones, a byte of two each."""
     halves, four = np.uint16(_LOW_HALVES & 0xFFFF), np.uint16(4)
     low, high = words & halves, words >> four
@@ -107,7 +107,7 @@ def _apart(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _halved(blocks: np.ndarray, at: int) -> np.ndarray:
     """4-bit codes of 32 numbers in 16 bytes: the first half of them is low, the second high."""
     out = np.empty((len(blocks), 2), np.uint64)
-    for place, codes in enumerate(_apart(_words(blocks, at, "V16").view("<u2"))):
+    for place, codes in enumerate(_low_and_high(_words(blocks, at, "V16").view("<u2"))):
         out[:, place] = codes.view(np.uint64)
     return out.view(np.uint8)
 
@@ -168,7 +168,7 @@ def _twos(codes: np.ndarray, count: int) -> np.ndarray:
 def _float4(blocks: np.ndarray) -> np.ndarray:
     """NVFP4: each 8 bytes are 16 numbers."""
     out = np.empty((len(blocks), 4, 2), np.uint32)
-    for place, codes in enumerate(_apart(_words(blocks, 4, "V32").view("<u2"))):
+    for place, codes in enumerate(_low_and_high(_words(blocks, 4, "V32").view("<u2"))):
         out[:, :, place] = codes.view(np.uint32).reshape(-1, 4)
     return out.reshape(-1, 8).view(np.uint8)
 

@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
-from mlx.utils import tree_flatten
 
 from runtime.loading.unused import adapted
 from runtime.models.registry.described import Described
 from runtime.records import dataclass
+from runtime.weights.fit import parameters_of
 
 Shape = tuple[int, ...]
 Form = Literal["published", "mlx"]
@@ -78,8 +78,8 @@ def parameters(described: Described) -> Mapping[str, Shape]:
     for model, shapes in _known:
         if model == described:
             return shapes
-    flat: Any = tree_flatten(described.network().parameters())
-    found = MappingProxyType({name: tuple(array.shape) for name, array in flat})
+    held = parameters_of(described.network())
+    found = MappingProxyType({name: tuple(array.shape) for name, array in held.items()})
     _known = ((described, found), *_known[:3])
     return found
 

@@ -14,7 +14,8 @@ from runtime.config.fields import Fields
 from runtime.config.latent import read_latent
 from runtime.models import ring_linear
 from runtime.models.family import CORRECTIONS, RATES, Family
-from runtime.nn.attention.mla import GatedLatentAttention, LatentShape, split_latent_heads
+from runtime.nn.attention.gated_mla import GatedLatentAttention
+from runtime.nn.attention.mla import LatentShape
 from runtime.nn.positions.rope import Rope
 from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.nn.recurrent.conv import with_filters
@@ -24,6 +25,7 @@ from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
 from runtime.tensors.joined_rows import alike, joined_rows
+from runtime.tensors.latent_heads import split_latent_heads
 from runtime.tensors.names import respelled, without_spares
 from runtime.trunks.decoder import CausalLM, rms_norms
 from runtime.trunks.mixture import MixtureConfig, feed_forward, read_mixture

@@ -17,7 +17,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Encoder as Encoded
 from runtime.cache.layout import Full, LayerSpec
-from runtime.cache.protocol import AttentionCache, Caches, by_layout
+from runtime.cache.protocol import AttentionCache, Caches, by_layer
 from runtime.models.bart_config import Config, StackConfig, parse
 from runtime.models.family import Family
 from runtime.nn.attention.attend import attend_over, split_heads
@@ -180,14 +180,14 @@ class DecoderStack(Stack):
 
     def __call__(self, step: Step, caches: Caches, x: mx.array) -> mx.array:
         """Embedded tokens [B, L, D] of a step -> hidden states; caches: two for each layer."""
-        x, memories = self.entering(x, step), by_layout(caches)
-        for layer, own, read in zip(self.layers, memories[::2], memories[1::2], strict=True):
+        x = self.entering(x, step)
+        for layer, (own, read) in zip(self.layers, by_layer(caches, 2), strict=True):
             x = layer(x, step, own, read)
         return self.leaving(x)
 
     def remember(self, read: mx.array, whole: Step, step: Step, caches: Caches) -> None:
         """What the encoder made of whole prompts, in all layers."""
-        for layer, cache in zip(self.layers, by_layout(caches)[1::2], strict=True):
+        for layer, (_, cache) in zip(self.layers, by_layer(caches, 2), strict=True):
             layer.remember(read, whole, step, cache)
 
 

@@ -162,19 +162,19 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
             if config.stored == "trained" or scale is None or scale.size != 1:
                 continue  # reported as tensors that do not fit
             del found[f"{module}.weight_scale"]
-            found.update(_held(module, _unpacked(weight), _number(config, scale)))
+            found.update(_held(module, _unpacked(weight), _factor(config, scale)))
         elif config.stored == "trained" and mx.issubdtype(weight.dtype, mx.floating):
             found.update(_held(module, *_ternary(weight)))
     return without_spares(config, found)
 
 
-def _number(config: Config, scale: mx.array) -> mx.array:
+def _factor(config: Config, scale: mx.array) -> mx.array:
     wide = scale.reshape(1, 1).astype(mx.float32)
     return (1 / wide if config.stored == "divided" else wide).astype(scale.dtype)
 
 
 def _unpacked(packed: mx.array) -> mx.array:
-    """[rows / 4, K] bytes to codes 0 to 2, [rows, K] of K columns: the lowest bits are the first quarter's."""
+    """[rows / 4, K] bytes to codes 0 to 2, [rows, K], K columns: the lowest bits are the first quarter's."""
     return mx.concatenate([(packed >> (2 * place)) & 3 for place in range(_ROWS)])
 
 

@@ -27,7 +27,7 @@ from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, Family, Head
 from runtime.nn.attention.gated_mla import GatedNorm, GatedQueries
 from runtime.nn.attention.indexer import IndexShape
-from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.attention.mla import LatentAttention, LatentShape
 from runtime.nn.layer import FeedForward, Layer
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
@@ -39,6 +39,7 @@ from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.latent_heads import split_latent_heads
 from runtime.tensors.names import spelled, without_spares
 from runtime.trunks.decoder import CausalLM, rms_norms
 from runtime.trunks.draft_heads import DraftHead, Predictor, head_only, without_head

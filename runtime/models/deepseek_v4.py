@@ -120,16 +120,16 @@ def _kinds(fields: Fields, layers: int) -> tuple[str, ...]:
     """What each layer attends to: by words, else by how many tokens make a vector, else by the family's turn.
     Files may list draft heads behind the layers, too.
     """
-    rates = _listed(fields, "compress_ratios")
+    rates = _list(fields, "compress_ratios")
     said = None if rates is None else [_BY_RATE.get(rate, rate) for rate in map(str, rates)]
-    listed = _listed(fields, "layer_types") or said
+    listed = _list(fields, "layer_types") or said
     if listed is None:
         turns = [_KINDS[2] if i < 2 or i % 2 == 0 else _KINDS[1] for i in range(layers)]
         return tuple(fields.take("layer_types", turns))
     return Fields({"layer_types": listed[:layers]}).words("layer_types", layers, _KINDS) or ()
 
 
-def _listed(fields: Fields, name: str) -> list[Any] | None:
+def _list(fields: Fields, name: str) -> list[Any] | None:
     listed = fields.raw.get(name)
     if listed is not None and not isinstance(listed, list | tuple):
         fields.refuse(name, "a list with an entry for each layer")
@@ -173,7 +173,7 @@ def _shapes(fields: Fields, shape: dict[str, Any], kinds: tuple[str, ...], turne
 
 
 def _hashed(fields: Fields, layers: int) -> tuple[bool, ...]:
-    listed = _listed(fields, "mlp_layer_types")
+    listed = _list(fields, "mlp_layer_types")
     words = Fields({"mlp_layer_types": None if listed is None else listed[:layers]})
     kinds = words.words("mlp_layer_types", layers, ("hash_moe", "moe"))
     first = fields.count("num_hash_layers", 3, low=0)

@@ -21,8 +21,9 @@ from runtime.config.fields import Fields
 from runtime.config.latent import latent_rope, latent_shape
 from runtime.config.rope_block import one_of_several
 from runtime.models.family import CORRECTIONS, Family
+from runtime.nn.attention.gated_mla import GatedLatentAttention
 from runtime.nn.attention.indexer import IndexShape
-from runtime.nn.attention.mla import GatedLatentAttention, LatentShape, split_latent_heads
+from runtime.nn.attention.mla import LatentShape
 from runtime.nn.linear import linear
 from runtime.nn.norm import RMSNorm
 from runtime.nn.positions.rope import Rope
@@ -32,6 +33,7 @@ from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.latent_heads import split_latent_heads
 from runtime.tensors.names import text_tensors
 from runtime.tensors.towers import USUAL
 from runtime.trunks.decoder import CausalLM, rms_norms

@@ -126,7 +126,7 @@ def _mixer(fields: Fields, shape: dict[str, Any]) -> Mamba2Spec:
 
 
 def _multipliers(fields: Fields) -> Multipliers:
-    gate, down = _numbers(fields, "mlp_multipliers", 2)
+    gate, down = _factors(fields, "mlp_multipliers", 2)
     return Multipliers(
         embedding=fields.number("embedding_multiplier", 1.0, low=-1e3, high=1e3),
         head=fields.number("lm_head_multiplier", 1.0, low=-1e3, high=1e3),
@@ -137,11 +137,11 @@ def _multipliers(fields: Fields) -> Multipliers:
         mixer_out=fields.number("ssm_out_multiplier", 1.0, low=-1e3, high=1e3),
         gate=gate,
         down=down,
-        projected=_numbers(fields, "ssm_multipliers", 5),
+        projected=_factors(fields, "ssm_multipliers", 5),
     )
 
 
-def _numbers(fields: Fields, name: str, count: int) -> tuple[float, ...]:
+def _factors(fields: Fields, name: str, count: int) -> tuple[float, ...]:
     value = fields.raw.get(name)
     if value is None:
         return (1.0,) * count

@@ -179,10 +179,11 @@ _HALVES = ("up_proj", "gate_proj")
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    return to_switch(respelled(_apart(config, without_spares(config, weights)), _NAMES), config.experts)
+    parts = _without_joined(config, without_spares(config, weights))
+    return to_switch(respelled(parts, _NAMES), config.experts)
 
 
-def _apart(config: Config, weights: Weights) -> Weights:
+def _without_joined(config: Config, weights: Weights) -> Weights:
     """Files of the 7B have one matrix for queries, keys and values, and one for both that open an MLP."""
     found: Weights = {}
     for name, array in apart(config, weights, ".self_attn.qkv_proj.", ".self_attn.").items():

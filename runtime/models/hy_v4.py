@@ -26,7 +26,7 @@ from runtime.config.latent import read_latent
 from runtime.models.family import Family
 from runtime.nn.activation import sigmoid
 from runtime.nn.attention.indexer import IndexShape
-from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.attention.mla import LatentAttention, LatentShape
 from runtime.nn.feed_forward.custom_gate import CustomGateExperts, clipped_before
 from runtime.nn.layer import FeedForward, Layer
 from runtime.nn.linear import linear
@@ -38,6 +38,7 @@ from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.latent_heads import split_latent_heads
 from runtime.tensors.names import respelled, text_tensors
 from runtime.trunks.decoder import CausalLM, Trunk, gated_mlp, rms_norms
 from runtime.trunks.mixture import MixtureConfig, corrected_mixture, read_mixture

@@ -63,7 +63,7 @@ class Recall(Module):
         self.query = mx.zeros(shape)
 
     def __call__(self, states: mx.array) -> mx.array:
-        """float32 [B, L, S, D] of S states, normed -> for each of Q queries [D] a mix of them, [B, L, Q, D]."""
+        """float32 [B, L, S, D], S normed states -> for each of Q queries [D] a mix of them, [B, L, Q, D]."""
         asked = self.query.astype(mx.float32).reshape(-1, self.query.shape[-1])
         scores = ops.table.matmul(asked, states, transposed=True)  # [B, L, Q, S]
         return ops.table.matmul(ops.table.softmax(scores * asked.shape[-1] ** -0.5), states)

@@ -14,7 +14,7 @@ from runtime.config.decoder import layer_count, listed_layers, read_shape, spars
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, RATES, Family
-from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.attention.mla import LatentAttention, LatentShape
 from runtime.nn.layer import Mixer
 from runtime.nn.recurrent.conv import with_filters
 from runtime.nn.recurrent.kimi_delta import KimiDelta, KimiDeltaSpec
@@ -23,6 +23,7 @@ from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
 from runtime.tensors.joined_rows import alike, joined_rows
+from runtime.tensors.latent_heads import split_latent_heads
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import CausalLM, rms_norms
 from runtime.trunks.mixture import MixtureConfig, feed_forward, read_mixture

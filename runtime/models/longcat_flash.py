@@ -20,7 +20,7 @@ from runtime.config.fields import Fields
 from runtime.config.latent import read_latent
 from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, Family
-from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.attention.mla import LatentAttention, LatentShape
 from runtime.nn.feed_forward.experts import Experts
 from runtime.nn.feed_forward.router import RuledRouter
 from runtime.nn.linear import embed
@@ -35,6 +35,7 @@ from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.latent_heads import split_latent_heads
 from runtime.tensors.names import respelled, without_spares
 from runtime.trunks.decoder import gated_mlp, rms_norms
 from runtime.trunks.headed import Headed, untied_head

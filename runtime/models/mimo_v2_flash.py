@@ -257,7 +257,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
         if rows is None or array.shape[0] != sum(rows):
             adapted[name.replace(".attention_sink_bias", ".sinks")] = array
             continue
-        for part, own in zip("qkv", _apart(array, rows, config.kv_heads), strict=True):
+        for part, own in zip("qkv", _parted(array, rows, config.kv_heads), strict=True):
             adapted[name.replace(".qkv_proj.", f".{part}_proj.")] = own
     return to_switch(adapted, config.mixture.experts)
 
@@ -271,7 +271,7 @@ def _rows(config: Config, layer: int) -> tuple[int, int, int] | None:
     return config.heads * config.head_dim, groups * config.head_dim, groups * config.value_dim
 
 
-def _apart(array: mx.array, rows: tuple[int, int, int], shares: int) -> list[mx.array]:
+def _parted(array: mx.array, rows: tuple[int, int, int], shares: int) -> list[mx.array]:
     cuts = [rows[0] // shares, (rows[0] + rows[1]) // shares]
     parts = mx.split(array.reshape(shares, -1, *array.shape[1:]), cuts, axis=1)
     return [part.reshape(-1, *array.shape[1:]) for part in parts]

@@ -91,11 +91,11 @@ def _kinds(fields: Fields) -> tuple[str, ...]:
     if kinds is not None:
         return kinds
     early = fields.raw.get("model_type") in _EARLY
-    full = _listed(fields, layers) if early else (i % 2 == 0 for i in range(layers))
+    full = _softmax_layers(fields, layers) if early else (i % 2 == 0 for i in range(layers))
     return tuple(_KINDS[not one] for one in fields.settle("layer_types", _KINDS, full))
 
 
-def _listed(fields: Fields, layers: int) -> tuple[bool, ...]:
+def _softmax_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     """Which layers have softmax attention; the others' is lightning."""
     full = fields.switches("attn_type_list", layers)
     if full is None:

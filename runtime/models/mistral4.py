@@ -13,7 +13,7 @@ from runtime.config.fields import Fields
 from runtime.config.latent import latent_shape
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
-from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.attention.mla import LatentAttention, LatentShape
 from runtime.nn.positions.attention_temperature import AttentionTemperature
 from runtime.nn.positions.rope import Rope
 from runtime.nn.positions.rope_spec import RopeSpec, read_rope
@@ -22,6 +22,7 @@ from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.latent_heads import split_latent_heads
 from runtime.tensors.names import text_tensors
 from runtime.tensors.towers import USUAL
 from runtime.trunks.decoder import CausalLM, rms_norms

@@ -31,7 +31,7 @@ from runtime.config.latent import latent_shape
 from runtime.models.family import Family
 from runtime.nn.attention.attend import merge_heads, split_heads
 from runtime.nn.attention.indexer import Indexer, IndexShape, narrowed
-from runtime.nn.attention.mla import LatentAttention, LatentShape, missing_choice, split_latent_heads
+from runtime.nn.attention.mla import LatentAttention, LatentShape, missing_choice
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize
@@ -43,6 +43,7 @@ from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.latent_heads import split_latent_heads
 from runtime.tensors.names import spelled, text_tower, without_spares
 from runtime.tensors.towers import USUAL
 from runtime.trunks.decoder import rms_norms

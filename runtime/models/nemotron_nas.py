@@ -47,7 +47,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     first = fields.choice("model_type", ("nemotron-nas", "deci")) == "deci"
     layers = layer_count(fields)
-    counts, inner = _listed(fields, layers) if first else _searched(fields, layers)
+    counts, inner = _first_sizes(fields, layers) if first else _searched_sizes(fields, layers)
     most = {"num_key_value_heads": max(filter(None, counts), default=1)}
     most |= {"intermediate_size": max(filter(None, inner), default=1)}
     shape = read_shape(Fields({**fields.raw, **most}))
@@ -74,7 +74,7 @@ def _blocks(fields: Fields, name: str, layers: int) -> list[Any]:
     return blocks
 
 
-def _listed(fields: Fields, layers: int) -> tuple[Sizes, Sizes]:
+def _first_sizes(fields: Fields, layers: int) -> tuple[Sizes, Sizes]:
     """Key heads, and sizes of MLPs, which are all the same."""
     name, heads = "num_key_value_heads_per_layer", fields.count("num_attention_heads", high=4096)
     fields.only({"attention_bias": False, "mlp_bias": False})
@@ -83,7 +83,7 @@ def _listed(fields: Fields, layers: int) -> tuple[Sizes, Sizes]:
     return tuple(key_heads(block, heads, name=name) for block in blocks), (inner,) * layers
 
 
-def _searched(fields: Fields, layers: int) -> tuple[Sizes, Sizes]:
+def _searched_sizes(fields: Fields, layers: int) -> tuple[Sizes, Sizes]:
     hidden = fields.count("hidden_size", high=1 << 20)
     heads = fields.count("num_attention_heads", high=4096)
     blocks = _blocks(fields, "block_configs", layers)

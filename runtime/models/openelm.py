@@ -39,11 +39,11 @@ def parse(raw: Mapping[str, Any]) -> Config:
     if not fields.flag("ffn_with_glu", True):
         fields.refuse("ffn_with_glu", "true: MLPs have gates here")
     fields.choice("normalization_layer_name", ("rms_norm",), "rms_norm")
-    counts = tuple(zip(*(_listed(fields, name, layers) for name in _COUNTS), strict=True))
+    counts = tuple(zip(*(_for_each_layer(fields, name, layers) for name in _COUNTS), strict=True))
     if any(type(n) is not int or n > 4096 for pair in counts for n in pair) or any(q % k for q, k in counts):
         fields.refuse("num_query_heads", "for each layer a multiple of num_kv_heads")
     divisor = fields.count("ffn_dim_divisor", 256, high=1 << 16)
-    inner = tuple(_divisible(n * hidden, divisor) for n in _listed(fields, "ffn_multipliers", layers))
+    inner = tuple(_divisible(n * hidden, divisor) for n in _for_each_layer(fields, "ffn_multipliers", layers))
     size = fields.count("head_dim", 128, high=4096)
     shape: dict[str, Any] = {
         "vocab_size": fields.count("vocab_size", high=1 << 24),
@@ -70,7 +70,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 _COUNTS = "num_query_heads", "num_kv_heads"
 
 
-def _listed(fields: Fields, name: str, layers: int) -> list[Any]:
+def _for_each_layer(fields: Fields, name: str, layers: int) -> list[Any]:
     """A number above zero for each layer."""
     told = fields.raw.get(name)
     if not isinstance(told, list) or len(told) != layers or not all(map(_is_positive, told)):

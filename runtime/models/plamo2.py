@@ -73,7 +73,9 @@ class MambaSpec:
     """Of the norms."""
 
     groups: int = 1
+    """Of heads that share one B and one C: all do."""
     steps: tuple[float, float] = (0.0, float("inf"))
+    """Bounds of step sizes: there are none."""
 
     @property
     def inner(self) -> int:
@@ -290,15 +292,21 @@ def adapt(config: Config, weights: Weights) -> Weights:
     """Norms whole, filters to MLX's axis order, and of a head of its own the rows that ids have: files have a
     multiple of 16.
     """
-    adapted: Weights = {}
-    for name, array in respelled(without_spares(config, weights), _RENAMED).items():
-        less = next((offset for end, offset in OFFSETS.items() if name.endswith(end)), 0.0)
-        if less:
-            array = array.astype(mx.float32) + less
+    named = respelled(without_spares(config, weights), _RENAMED)
+    for name in named:
         if name.startswith("lm_head."):
-            array = array[: config.vocab_size]
-        adapted[name] = array
-    return with_filters(adapted)
+            named[name] = named[name][: config.vocab_size]
+    return with_filters(whole_norms(named, OFFSETS))
+
+
+def whole_norms(weights: Weights, offsets: Mapping[str, float]) -> Weights:
+    """With what files store norms less, by the endings of their names."""
+
+    def whole(name: str, array: mx.array) -> mx.array:
+        less = next((offset for end, offset in offsets.items() if name.endswith(end)), None)
+        return array if less is None else array.astype(mx.float32) + less
+
+    return {name: whole(name, array) for name, array in weights.items()}
 
 
 FAMILY = Family(

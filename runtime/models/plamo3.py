@@ -8,20 +8,17 @@ A window counts the token itself, as in vLLM and llama.cpp; in mlx-lm prompts se
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.models.plamo2 import OFFSETS, Block
+from runtime.models.plamo2 import OFFSETS, Block, whole_norms
 from runtime.nn.attention.fused_attention import FusedHeadNormAttention
 from runtime.nn.norm import RMSNorm
 from runtime.nn.positions.rope_spec import RopeSpec, read_rope
-from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights
-from runtime.tensors.names import without_spares
+from runtime.tensors.names import respelled, without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes
 
 _BASE = 150_000
@@ -29,9 +26,7 @@ _BASE = 150_000
 _OFFSETS = {**OFFSETS, ".q_norm.weight": 1.0, ".k_norm.weight": 1.0}
 
 
-@dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
-    """Nothing more."""
+Config = DecoderConfig
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -108,12 +103,8 @@ def build(config: Config) -> CausalLM:
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """Norms whole."""
-    adapted: Weights = {}
-    for name, array in without_spares(config, weights).items():
-        name = name.replace("model.layers.layers.", "model.layers.")
-        less = next((offset for end, offset in _OFFSETS.items() if name.endswith(end)), 0.0)
-        adapted[name] = array.astype(mx.float32) + less if less else array
-    return adapted
+    named = respelled(without_spares(config, weights), (("model.layers.layers.", "model.layers."),))
+    return whole_norms(named, _OFFSETS)
 
 
 FAMILY = Family(

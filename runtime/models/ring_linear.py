@@ -18,7 +18,7 @@ from runtime.config.fields import Fields
 from runtime.config.latent import read_latent
 from runtime.models.family import CORRECTIONS, Family
 from runtime.nn.attention.fused_attention import FusedAttention, FusedHeadNormAttention
-from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.attention.mla import LatentAttention, LatentShape
 from runtime.nn.layer import Mixer
 from runtime.nn.positions.alibi import slopes
 from runtime.nn.positions.rope import Rope
@@ -28,6 +28,7 @@ from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
+from runtime.tensors.latent_heads import split_latent_heads
 from runtime.tensors.names import respelled, without_spares
 from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 from runtime.trunks.mixture import MixtureConfig, MixtureSpec, feed_forward

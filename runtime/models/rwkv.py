@@ -1,8 +1,8 @@
 """RWKV-4 (Dove, Raven): no attention; every layer mixes each token with the one before it, and sums values by
 weights that fall with every token, channel by channel (`runtime.nn.scans.wkv4`).
 
-The stream is halved behind every few layers (`rescale_every`), and what is added to it,
-too: it changes nothing but what norms add to the spread.
+The stream is halved behind every few layers (`rescale_every`), and so is what is added to it. That changes
+nothing but what norms add to the spread.
 
 Sources: arXiv 2305.13048; transformers modeling_rwkv.py.
 """

@@ -73,7 +73,7 @@ class Attention(Module):
         return split_heads(keys, self._heads), split_heads(values, self._heads)
 
 
-class Biased(Attention):
+class BiasedAttention(Attention):
     """With a table of biases by distance: its own, or that of another layer (`lent`)."""
 
     def __init__(self, config: Config, positions: RelativeBias, place: int, lent: Biases | None) -> None:
@@ -84,7 +84,7 @@ class Biased(Attention):
         self._positions, self._of = positions, place if lent is None else 0
 
 
-class Within(Biased):
+class EncoderAttention(BiasedAttention):
     """Every token sees every other."""
 
     looks_ahead: ClassVar[bool] = True
@@ -102,7 +102,7 @@ class Within(Biased):
         return self._positions.between(self._table.weight, asking, asked)
 
 
-class Onward(Biased):
+class DecoderAttention(BiasedAttention):
     """Tokens see what stands before them."""
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
@@ -111,7 +111,7 @@ class Onward(Biased):
         return linear(self.o, attend(step, cache, queries, keys, values, scale=1.0, bias=bias), step)
 
 
-class Across(Attention):
+class CrossAttention(Attention):
     """Tokens see what the encoder read."""
 
     crosses: ClassVar[bool] = True
@@ -145,8 +145,8 @@ class Sublayer(Module):
     """`name`: what the checkpoint calls the part that the norm stands before, one of these."""
 
     SelfAttention: Any
-    """Within, or Onward."""
-    EncDecAttention: Across
+    """EncoderAttention, or DecoderAttention."""
+    EncDecAttention: CrossAttention
     DenseReluDense: FeedForward
 
     def __init__(self, config: Config, name: str, part: nn.Module) -> None:
@@ -206,7 +206,7 @@ class Encoder(Module):
         self.block: list[EncoderBlock] = []
         for place in range(config.encoder_layers):
             lent = _lent(config, self.block)
-            parts = ("SelfAttention", Within(config, positions, place, lent)), _feed_forward(config)
+            parts = ("SelfAttention", EncoderAttention(config, positions, place, lent)), _feed_forward(config)
             self.block.append(EncoderBlock(config, parts, lent=lent is not None))
         self.final_layer_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
@@ -229,8 +229,8 @@ class Decoder(Module):
         self.block: list[DecoderBlock] = []
         for place in range(config.decoder_layers):
             lent = _lent(config, self.block)
-            own = ("SelfAttention", Onward(config, positions, place, lent))
-            parts = own, ("EncDecAttention", Across(config)), _feed_forward(config)
+            own = ("SelfAttention", DecoderAttention(config, positions, place, lent))
+            parts = own, ("EncDecAttention", CrossAttention(config)), _feed_forward(config)
             self.block.append(DecoderBlock(config, parts, lent=lent is not None))
         self.final_layer_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 

@@ -10,11 +10,12 @@ from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.config.latent import read_latent
 from runtime.models.family import Family
-from runtime.nn.attention.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.attention.mla import LatentAttention, LatentShape
 from runtime.nn.positions.rope import Rope
 from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
+from runtime.tensors.latent_heads import split_latent_heads
 from runtime.tensors.names import without_spares
 from runtime.trunks.decoder import CausalLM, gated_mlp, rms_norms
 

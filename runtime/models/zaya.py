@@ -16,7 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
-from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
+from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layer
 from runtime.config.decoder import DecoderConfig, layer_count, read_shape
 from runtime.config.fields import Fields
 from runtime.config.rope_block import one_of_several
@@ -200,6 +200,7 @@ class QKNorm(Module):
 
 
 _LEAST = 1e-30
+"""Added to the mean square of a head."""
 
 
 class Attention(Module):
@@ -321,8 +322,7 @@ class Trunk(Module):
         x = step.embedded(self.embed)
         stream = ((x + self.input_hidden_states_bias) * self.input_hidden_states_scale).astype(mx.float32)
         router = mx.zeros((*x.shape[:2], self._router), mx.float32)
-        memories = by_layout(caches)
-        pairs: Any = list(zip(memories[::2], memories[1::2], strict=True))
+        pairs = by_layer(caches, 2)
         out = ops.table.layers(self.layers, mx.concatenate([stream, router], axis=-1), step, pairs)
         return self.norm(out[..., : self._hidden].astype(x.dtype))
 

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import mlx.core as mx
-from mlx.utils import tree_flatten
 
 from runtime.loaded import LoadedModel
 from runtime.nn.weights.embedding_types import set_embedding_types
 from runtime.quality.errors import packed, rounded
 from runtime.quant import Format
 from runtime.records import dataclass
-from runtime.weights.fit import fit
+from runtime.weights.fit import fit, parameters_of
 from runtime.weights.holding import Holding, fill
 
 LEAVES = ("weight", "scales", "biases")
@@ -39,7 +38,7 @@ def with_packed(model: LoadedModel, stored: Mapping[str, StoredMatrix]) -> Loade
     floats.
     """
     modules = dict(model.network.named_modules())
-    tensors: dict[str, mx.array] = dict(tree_flatten(model.network.parameters()))
+    tensors = parameters_of(model.network)
     for path, how in stored.items():
         weight = tensors.pop(f"{path}.weight")
         if how.format.quantized and hasattr(modules[path], "to_quantized") and not how.turned(weight):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from mlx.utils import tree_flatten
 
 from runtime.device import Device
 from runtime.errors import CannotCut, TooLarge
@@ -32,6 +31,7 @@ from runtime.ranks.stage import become_stage, come_together, known_to_all, leave
 from runtime.ranks.stage_rank import StageRank
 from runtime.ranks.trunk import LayerChain, chain_of
 from runtime.records import dataclass
+from runtime.weights.fit import parameters_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class CutByPlan:
             fitted, layout = become_shard(splits, here, stage_rank.sum, take, stage_rank.sums), splits.layout
         self._leave(chain, stage_rank, dtype, copied)
         leave_head(network, chain, stage_rank)
-        left = dict(tree_flatten(network.parameters()))
+        left = parameters_of(network)
         mine = {name: array for name, array in fitted.items() if name in left}
         held = LocalPart(
             (network, mine), stage_layout(layout, chain, own.start, own.stop, copied), tuple(layout)

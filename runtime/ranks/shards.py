@@ -98,7 +98,7 @@ def _splits_of(chain: LayerChain, layout: Sequence[LayerSpec], shard: Shard) -> 
         for reader in lent.readers:
             for at, one in zip(own, range(*chain.edges[reader : reader + 2]), strict=True):
                 remembered[one] = remembered[at] if layout[at] == layout[one] else remembered[one]
-    whole = tuple(f"{_listed(places)}: {why}" for why, places in refused.items())
+    whole = tuple(f"{_in_words(places)}: {why}" for why, places in refused.items())
     return Splits(found, tuple(remembered), tuple(holders.values()), whole)
 
 
@@ -198,7 +198,7 @@ def _upwards(path: str) -> Iterator[str]:
         path = path.rpartition(".")[0]
 
 
-def _listed(places: Sequence[int]) -> str:
+def _in_words(places: Sequence[int]) -> str:
     if len(places) == 1:
         return f"layer {places[0]}"
     return f"{len(places)} layers from {places[0]} to {places[-1]}"

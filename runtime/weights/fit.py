@@ -114,12 +114,13 @@ def replace_module(network: nn.Module, path: str, module: nn.Module) -> None:
         holder[last] = module
 
 
-def _flat(network: nn.Module) -> list[tuple[str, mx.array]]:
-    return tree_flatten(network.parameters())  # pyright: ignore[reportReturnType] -- pairs unless a destination is given
+def parameters_of(network: nn.Module) -> dict[str, mx.array]:
+    """All that it holds, by name."""
+    return dict(tree_flatten(network.parameters()))  # pyright: ignore[reportCallIssue, reportArgumentType] -- pairs unless a destination is given
 
 
 def _compare(network: nn.Module, fitted: Mapping[str, mx.array]) -> list[str]:
-    expected = dict(_flat(network))
+    expected = parameters_of(network)
     problems = [
         f"{name} is missing, expected shape {_show(array)}"
         for name, array in expected.items()

@@ -11,13 +11,12 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten
 
 from runtime.blocks.stored import KeptBlocks
 from runtime.cpu.native.mapped_weights import dense
 from runtime.errors import WeightMismatch
 from runtime.records import dataclass
-from runtime.weights.fit import replace_module
+from runtime.weights.fit import parameters_of, replace_module
 from runtime.weights.packing import Packing, unpacked
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
@@ -158,8 +157,7 @@ def held_tensors(
 
 def weight_bytes(network: nn.Module) -> int:
     """Bytes of all parameters as they are held now."""
-    pairs = tree_flatten(network.parameters())
-    return sum(array.nbytes for _, array in pairs)  # pyright: ignore[reportAttributeAccessIssue] -- pairs unless a destination is given
+    return sum(array.nbytes for array in parameters_of(network).values())
 
 
 def _type(stored: mx.Dtype, holding: Holding, name: str) -> mx.Dtype:

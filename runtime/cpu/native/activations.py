@@ -80,10 +80,10 @@ def _bend(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.
 
 def bend_of(kernels: Any, module: Any) -> tuple[float, ...] | None:
     """What xIELU is computed by, as kernels take it; None where they do not."""
-    return made_once(kernels, vars(module), "_bend", (module,), _numbers, module)
+    return made_once(kernels, vars(module), "_bend", (module,), _xielu_numbers, module)
 
 
-def _numbers(module: Any) -> tuple[float, ...] | None:
+def _xielu_numbers(module: Any) -> tuple[float, ...] | None:
     rise, fall, beta, eps = (
         float(one.astype(mx.float32).item())
         for one in (module.alpha_p, module.alpha_n, module.beta, module.eps)

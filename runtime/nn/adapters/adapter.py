@@ -164,7 +164,7 @@ class Adapter:
         shape = logical_shape(module)
         wanted = shape if leaf == "weight" else shape[:1]
         if array.shape != wanted or (leaf == "bias" and "bias" not in module):
-            return [f"{name} has shape {_shown(array.shape)}, expected {_shown(wanted)}"]
+            return [f"{name} has shape {_dims(array.shape)}, expected {_dims(wanted)}"]
         if leaf == "weight":
             own: dict[str, mx.array] = {"bias": module["bias"]} if "bias" in module else {}
             bias = whole.get(f"{path}.bias", own.get("bias"))
@@ -225,7 +225,7 @@ def _misfit(name: str, kind: Kind, shape: tuple[int, ...], pair: LowRank) -> str
         wanted["lora_bias"] = (pair.bias, (last,))
     for leaf, (array, expected) in wanted.items():
         if array.shape != expected:
-            return f"{name}.{leaf} has shape {_shown(array.shape)}, expected {_shown(expected)}"
+            return f"{name}.{leaf} has shape {_dims(array.shape)}, expected {_dims(expected)}"
     if kind in ("experts", "heads") and pair.bias is not None:
         return f"{name} is a stack of matrices, which takes no bias; {FUSE}"
     if kind == "experts" and pair.magnitude is not None:
@@ -242,5 +242,5 @@ def _replacement(kind: Kind, weight: mx.array, bias: mx.array | None) -> nn.Modu
     return module
 
 
-def _shown(shape: tuple[int, ...]) -> str:
+def _dims(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))

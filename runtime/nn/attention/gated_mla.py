@@ -14,6 +14,21 @@ from runtime.nn.positions.rope import Rope
 from runtime.step import Step
 
 
+class GatedLatentAttention(LatentAttention):
+    """A sigmoid of a number for each head is multiplied to what the head sees (Ling 3, Dots 3 Note)."""
+
+    def __init__(
+        self, shape: LatentShape, rope: Rope | None, index_rope: Rope | None = None, chooser: int = 0
+    ) -> None:
+        super().__init__(shape, rope, index_rope, chooser)
+        self.g_proj = nn.Linear(shape.hidden, shape.heads, bias=False)
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        out = super().seen(x, step, cache)
+        gate = mx.sigmoid(linear(self.g_proj, x, step).astype(mx.float32)).astype(out.dtype)
+        return (out.reshape(*gate.shape, -1) * gate[..., None]).reshape(out.shape)
+
+
 class GatedQueries(LatentAttention):
     """Queries come with gates of what heads see, of the smaller vector as it is and normed."""
 

@@ -30,7 +30,6 @@ from runtime.parts.attention import LatentAttentionParts, Scoring
 from runtime.parts.heads import Heads
 from runtime.records import dataclass
 from runtime.step import Step
-from runtime.weights.packing import stored_packing, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,51 +291,6 @@ class LatentAttention(Module):
         return attention(queries, keys, values, mask, scale=self._shape.scale, sinks=self.get("sinks"))
 
 
-class GatedLatentAttention(LatentAttention):
-    """A sigmoid of a number for each head is multiplied to what the head sees (Ling 3, Dots 3 Note)."""
-
-    def __init__(
-        self, shape: LatentShape, rope: Rope | None, index_rope: Rope | None = None, chooser: int = 0
-    ) -> None:
-        super().__init__(shape, rope, index_rope, chooser)
-        self.g_proj = nn.Linear(shape.hidden, shape.heads, bias=False)
-
-    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        out = super().seen(x, step, cache)
-        gate = mx.sigmoid(linear(self.g_proj, x, step).astype(mx.float32)).astype(out.dtype)
-        return (out.reshape(*gate.shape, -1) * gate[..., None]).reshape(out.shape)
-
-
 def missing_choice() -> mx.array | None:
     """What makes the choice of a step's keys where none was made: an error in a network's order of layers."""
     raise AssertionError("the layer that chooses comes before those that look at what it chose")
-
-
-def split_latent_heads(weights: dict[str, mx.array], shape: LatentShape) -> dict[str, mx.array]:
-    """Stored `kv_b_proj`, each head's rows for keys before those for values, -> `k_b_proj` and `v_b_proj`.
-
-    Rows move whole, so packed matrices are split alike. MLX splits too, into `embed_q` [H, R, N], which is
-    turned, and `unembed_out` [H, V, R].
-    """
-    split: dict[str, mx.array] = {}
-    for name, array in weights.items():
-        stem, found, leaf = name.rpartition(".kv_b_proj.")
-        if found and array.ndim == 2 and array.shape[0] == shape.heads * (shape.content + shape.value):
-            rows = array.reshape(shape.heads, shape.content + shape.value, array.shape[1])
-            split[f"{stem}.k_b_proj.{leaf}"] = mx.contiguous(rows[:, : shape.content])
-            split[f"{stem}.v_b_proj.{leaf}"] = mx.contiguous(rows[:, shape.content :])
-        elif name.endswith(".embed_q.weight"):
-            split[name.replace(".embed_q.", ".k_b_proj.")] = _turned(weights, name, shape)
-        elif ".embed_q." not in name:
-            split[name.replace(".unembed_out.", ".v_b_proj.")] = array
-    return split
-
-
-def _turned(weights: dict[str, mx.array], name: str, shape: LatentShape) -> mx.array:
-    """embed_q with its last two axes swapped. Packed along the axis that moves, it has to be unpacked."""
-    array, stem = weights[name], name.removesuffix("weight")
-    scales, biases = weights.get(f"{stem}scales"), weights.get(f"{stem}biases")
-    packing = None if scales is None else stored_packing(shape.content, array, scales, biases)
-    if scales is not None and packing is not None:
-        array = unpacked(array, scales, biases, packing, mx.float32)
-    return array.swapaxes(-1, -2)

@@ -113,12 +113,12 @@ def _default(base: list[float], _p: Mapping[str, Any], _dims: int, _max: int) ->
 
 
 def _linear(base: list[float], p: Mapping[str, Any], _dims: int, _max: int) -> Rule:
-    factor = _number(p, "factor")
+    factor = _needed(p, "factor")
     return [w * factor for w in base], 1.0
 
 
 def _llama3(base: list[float], p: Mapping[str, Any], _dims: int, max_positions: int) -> Rule:
-    factor, low, high = _number(p, "factor"), _number(p, "low_freq_factor"), _number(p, "high_freq_factor")
+    factor, low, high = _needed(p, "factor"), _needed(p, "low_freq_factor"), _needed(p, "high_freq_factor")
     original = float(p.get("original_max_position_embeddings") or max_positions)
     if low > high:
         raise UnsupportedModel(
@@ -219,7 +219,7 @@ _RULES = {
 _LONGROPE = ("longrope", "su")
 
 
-def _number(p: Mapping[str, Any], name: str) -> float:
+def _needed(p: Mapping[str, Any], name: str) -> float:
     """A field that the type cannot do without."""
     value = p.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):

@@ -158,13 +158,13 @@ def step_bounds(raw: Mapping[str, Any]) -> tuple[float, float]:
         return 0.0, math.inf
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise UnsupportedModel(f"config.json: {name} is {quoted(value)}, expected two numbers")
-    low, high = (_number(name, end) for end in value)
+    low, high = (_bound(name, end) for end in value)
     if not 0 <= low <= high:
         raise UnsupportedModel(f"config.json: {name} runs from {low} to {high}")
     return low, high
 
 
-def _number(name: str, value: Any) -> float:
+def _bound(name: str, value: Any) -> float:
     if isinstance(value, Mapping):
         value = {"Infinity": math.inf}.get(str(value.get("__float__")))
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):

@@ -79,7 +79,7 @@ class AddingConnection(HyperConnection):
         return self._read(streams, read), self._magnitude * sigmoid(added) + self._streams.eps
 
     def close(self, streams: mx.array, answer: mx.array, by: mx.array) -> mx.array:
-        return _added(_apart(streams, self._streams.count), answer, by, streams.dtype)
+        return _added(_by_stream(streams, self._streams.count), answer, by, streams.dtype)
 
 
 class MixingConnection(HyperConnection):
@@ -100,7 +100,7 @@ class MixingConnection(HyperConnection):
     def close(self, streams: mx.array, answer: mx.array, by: tuple[mx.array, mx.array]) -> mx.array:
         shares, mixing = by
         # Stream k is the sum over j of mixing[j, k] times stream j.
-        mixed = (mixing[..., None] * _apart(streams, self._streams.count)[..., :, None, :]).sum(axis=-3)
+        mixed = (mixing[..., None] * _by_stream(streams, self._streams.count)[..., :, None, :]).sum(axis=-3)
         return _added(mixed, answer, shares, streams.dtype)
 
 
@@ -162,14 +162,14 @@ def _products(streams: mx.array, by: mx.array, eps: float) -> mx.array:
     return ops.table.matmul(normed, by.astype(mx.float32), transposed=True)
 
 
-def _apart(streams: mx.array, count: int) -> mx.array:
+def _by_stream(streams: mx.array, count: int) -> mx.array:
     """[B, L, S, D]"""
     return mx.unflatten(streams, -1, (count, -1)).astype(mx.float32)
 
 
 def _joined(streams: mx.array, shares: mx.array) -> mx.array:
     """[B, L, D]"""
-    return (shares[..., None] * _apart(streams, shares.shape[-1])).sum(axis=-2).astype(streams.dtype)
+    return (shares[..., None] * _by_stream(streams, shares.shape[-1])).sum(axis=-2).astype(streams.dtype)
 
 
 def _added(apart: mx.array, answer: mx.array, shares: mx.array, dtype: mx.Dtype) -> mx.array:

@@ -11,12 +11,13 @@ from mlx.utils import tree_flatten
 from runtime.cache.build import build_memory
 from runtime.nn.attention import indexer
 from runtime.nn.attention.indexer import IndexShape
-from runtime.nn.attention.mla import HeadLinear, LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.attention.mla import HeadLinear, LatentAttention, LatentShape
 from runtime.nn.operations import plain
 from runtime.nn.operations.plain import causal_mask
 from runtime.nn.positions.rope import Rope
 from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.step import Step
+from runtime.tensors.latent_heads import split_latent_heads
 
 SHAPE = LatentShape(
     hidden=32, heads=4, query_rank=24, rank=32, content=16, position=8, value=24, scale=24**-0.5
