@@ -12,6 +12,7 @@ import mlx.core as mx
 from runtime.cache.layout import grouping
 from runtime.errors import NotSupported
 from runtime.quant import find_format
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 FLOATS = {"f32": mx.float32, "f16": mx.float16, "bf16": mx.bfloat16}
@@ -43,7 +44,7 @@ class Codec:
             return cls(size, dtype, FLOATS[row.name])
         if row is None or row.mode != "affine":
             raise NotSupported(
-                f"keys and values cannot be kept in {name!r:.40}: f32, f16, bf16, q8 and q4 can"
+                f"keys and values cannot be kept in {quoted(name)}: f32, f16, bf16, q8 and q4 can"
             )
         group_size = grouping(size)
         if group_size is None:

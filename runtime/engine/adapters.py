@@ -16,6 +16,7 @@ from runtime.nn.adapters.adapter import Adapter
 from runtime.nn.adapters.low_rank import LowRanks
 from runtime.nn.adapters.rows import Members, RowAdapters
 from runtime.nn.adapters.stacks import AdapterStacks
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Adapters:
         unknown = [name for name, _ in asked if name not in self._sources]
         if unknown:
             have = ", ".join(self._sources) or "none"
-            raise ValueError(f"there is no adapter {unknown[0]!r:.80}; there is {have}")
+            raise ValueError(f"there is no adapter {quoted(unknown[0])}; there is {have}")
 
     def space(self, asked: Asked) -> str:
         """What sets apart what is remembered with these adapters; "" for the model alone."""

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Sequence
 from operator import attrgetter
 from typing import Any, cast
 
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
 
@@ -79,7 +80,7 @@ class Decision:
             forward = fields and _forward(fields)
             return cls(tuple(map(tuple, actions)), forward, bool(ends))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"this is not a decision: {said[:80]!r}") from error
+            raise ValueError(f"this is not a decision: {quoted(said)}") from error
 
 
 _fields = attrgetter("starts", "counts", "first", "long", "adapters", "memory", "kept_only", "source")

@@ -21,6 +21,7 @@ from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
 from runtime.nn.adapters.rows import RowAdapters
 from runtime.nn.adapters.stacks import AdapterStacks
+from runtime.quoting import quoted
 from runtime.ranks.decision import Action, Decision, Forward, Members, keys_from_json
 from runtime.ranks.group import Group
 from runtime.ranks.memories import OWN, FollowingMemory, read_first
@@ -222,7 +223,7 @@ class Follower:
             case ("resize_pages", limit_bytes):
                 self._kept.resize(limit_bytes)
             case _:
-                raise ValueError(f"nobody here knows how to do {action!r:.80}")
+                raise ValueError(f"nobody here knows how to do {quoted(action)}")
 
     def _keeping(self, limit_bytes: int) -> Sharing[int] | KeptPrompts:
         layout = self._whole.layout

@@ -17,6 +17,7 @@ from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import LayerSpec
 from runtime.cache.memory import LayerMemory
 from runtime.cache.protocol import Rotate
+from runtime.quoting import quoted
 from runtime.ranks.decision import Action
 from runtime.ranks.group import Group
 from runtime.ranks.whole_model import Whole
@@ -161,4 +162,4 @@ class FollowingMemory:
                 self.memory.remove(row, start, stop, self._shifts())
                 self.memory.evaluate()
             case _:
-                raise ValueError(f"nobody knows how to do {action!r:.80} to layer memory")
+                raise ValueError(f"nobody knows how to do {quoted(action)} to layer memory")

@@ -17,6 +17,7 @@ from typing import Any, Self
 import mlx.core as mx
 
 from runtime.errors import CannotCut
+from runtime.quoting import quoted
 from runtime.ranks.pieces import Range
 from runtime.ranks.ranges import Taking, taken
 from runtime.records import dataclass
@@ -47,7 +48,7 @@ class Slice:
                     return found
             case _:
                 pass
-        raise CannotCut(f"{value!r:.200} is not a slice of a tensor of this model")
+        raise CannotCut(f"{quoted(value)} is not a slice of a tensor of this model")
 
     def to_json(self) -> list[Any]:
         return [self.tensor, self.axis, [list(one) for one in self.ranges]]
@@ -177,4 +178,4 @@ def _range(said: object) -> Range:
         case [int(start), int(stop)]:
             return start, stop
         case _:
-            raise CannotCut(f"{said!r:.200} is not a range")
+            raise CannotCut(f"{quoted(said)} is not a range")

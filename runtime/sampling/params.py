@@ -5,6 +5,7 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Literal, get_args
 
+from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.sampling.ranges import ID_LIMIT, RANGES, Range
 
@@ -66,7 +67,7 @@ class SamplingParams:
         _check_suppressed(self.suppressed)
         if self.draft_acceptance not in get_args(Acceptance):
             choices = " or ".join(get_args(Acceptance))
-            raise ValueError(f"draft_acceptance is {self.draft_acceptance!r}, expected {choices}")
+            raise ValueError(f"draft_acceptance is {quoted(self.draft_acceptance)}, expected {choices}")
         object.__setattr__(self, "logit_bias", MappingProxyType(dict(self.logit_bias)))
 
     @property
@@ -88,10 +89,10 @@ class SamplingParams:
     def _check(self, name: str, span: Range) -> None:
         value = getattr(self, name)
         if span.whole and not isinstance(value, int):
-            raise ValueError(f"{name} is {value!r}, expected a whole number")
+            raise ValueError(f"{name} is {quoted(value)}, expected a whole number")
         if not span.holds(value):
             first = f"above {span.low}" if span.above else f"{span.low}"
-            raise ValueError(f"{name} is {value!r}, expected {first} to {span.high}")
+            raise ValueError(f"{name} is {quoted(value)}, expected {first} to {span.high}")
 
 
 def _check_bias(bias: Mapping[int, float]) -> None:
@@ -99,12 +100,14 @@ def _check_bias(bias: Mapping[int, float]) -> None:
         raise ValueError(f"logit_bias has {len(bias):,} entries, expected at most {BIAS_LIMIT:,}")
     for token, value in bias.items():
         if not 0 <= token < ID_LIMIT:
-            raise ValueError(f"logit_bias names the id {token!r}, expected 0 to {ID_LIMIT - 1}")
+            raise ValueError(f"logit_bias names the id {quoted(token)}, expected 0 to {ID_LIMIT - 1}")
         if not -LARGEST_BIAS <= value <= LARGEST_BIAS:
-            raise ValueError(f"logit_bias of id {token} is {value!r}, expected a finite number in float32")
+            raise ValueError(
+                f"logit_bias of id {token} is {quoted(value)}, expected a finite number in float32"
+            )
 
 
 def _check_suppressed(ids: tuple[int, ...]) -> None:
     for token in ids:
         if not 0 <= token < ID_LIMIT:
-            raise ValueError(f"suppressed names the id {token!r}, expected 0 to {ID_LIMIT - 1}")
+            raise ValueError(f"suppressed names the id {quoted(token)}, expected 0 to {ID_LIMIT - 1}")

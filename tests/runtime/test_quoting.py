@@ -24,7 +24,10 @@ LONG: dict[str, Any] = {
     "bytes": b"x" * 1_000_000,
     "a list": ["x" * 1000] * 100_000,
     "an object": {f"key {i}": i for i in range(100_000)},
+    "a name in an object": {"k" * 1_000_000: "v" * 1_000_000},
+    "lists in lists": [[[[]]]] * 1_000_000,
     "a number": 10**5000,
+    "an object of no known kind": object(),
 }
 
 

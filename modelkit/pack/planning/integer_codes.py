@@ -110,7 +110,7 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
     )
 
 
-def _outputs(matrix: Matrix, target: Format, parts: Sequence[Coded]) -> Iterator[Output]:
+def _outputs(matrix: Matrix, target: Format, parts: Sequence[CodeMatrix]) -> Iterator[Output]:
     """Codes, what they are multiplied and shifted by, and the order of their inputs where they have one."""
     *leading, width = matrix.shape
     module, dtype = matrix.name.removesuffix(".weight"), bias_dtype(parts[0])

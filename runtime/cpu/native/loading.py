@@ -22,6 +22,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.forks import claim
+from runtime.quoting import quoted
 from runtime.records import dataclass
 
 VARIABLE = "MODELKIT_KERNELS"
@@ -186,14 +187,14 @@ def _choose(module: Any, wanted: str) -> tuple[str, tuple[str, ...]]:
     columns = tuple(module.columns())
     if wanted and not module.use_column(wanted):
         raise _Absent(
-            f"{VARIABLE} asks for {wanted!r:.40}, and there is {', '.join(columns)}",
+            f"{VARIABLE} asks for {quoted(wanted)}, and there is {', '.join(columns)}",
             f"unset {VARIABLE}",
             columns,
         )
     activations = os.environ.get(ACTIVATIONS, "").strip().lower() or "i16"
     if activations not in ("i16", "f32"):
         raise _Absent(
-            f"{ACTIVATIONS} asks for {activations!r:.40}, and there is i16, f32",
+            f"{ACTIVATIONS} asks for {quoted(activations)}, and there is i16, f32",
             f"unset {ACTIVATIONS}",
             columns,
         )

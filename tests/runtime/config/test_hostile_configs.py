@@ -5,7 +5,6 @@ not is refused in a sentence.
 """
 
 import math
-import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from runtime import models
 from runtime.errors import UnsupportedModel
 from runtime.models import describe
 from runtime.models.registry.names import module_name
-from runtime.quoting import MOST_SHOWN, quoted
 from tests.support.field_answers import FieldAnswers
 from tests.support.hostile_values import VALUES, names_in, places, put
 from tests.support.parity import Reference
@@ -147,11 +145,3 @@ def test_rotation_told_by_the_wrapper_alone() -> None:
     inner = {key: value for key, value in config["text_config"].items() if key != "rope_parameters"}
     with pytest.raises(UnsupportedModel, match="rope_scaling stands beside text_config"):
         describe({**config, "text_config": inner, "rope_scaling": YARN})
-
-
-@pytest.mark.parametrize("place", range(len(VALUES) + 4))
-def test_what_is_quoted_is_short_and_quick(place: int) -> None:
-    value = (*VALUES, "a" * 10**7, [[[[]]]] * 10**6, {"k" * 10**6: "v" * 10**6}, object())[place]
-    began = time.process_time()
-    assert len(quoted(value)) <= MOST_SHOWN
-    assert time.process_time() - began < 0.5
