@@ -13,7 +13,7 @@ from pathlib import Path
 from modelkit.address import Address, HubAddress, looks_like_path, read_address
 from modelkit.arguments import absolute, on_disk
 from modelkit.errors import InvalidName, ModelfileError
-from modelkit.modelfile.syntax import Directive
+from modelkit.modelfile.syntax import ONE_LINE, Directive
 from modelkit.python_faults import os_reason
 from runtime.quoting import MOST_OF_A_PATH, quoted
 from runtime.records import dataclass
@@ -80,6 +80,8 @@ def _problem(path: Path) -> str | None:
 
 
 def _hint(keyword: str, text: str, *, name_allowed: bool) -> str:
+    if text.endswith("\\"):
+        return ONE_LINE
     if "\\" in text and os.sep == "/":
         return "Folders are separated by / here."
     hint = "A path counts from the Modelfile's folder and is never downloaded."

@@ -47,6 +47,10 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 MOST_FAULTS = 20  # lines at fault that are told
+ONE_LINE = (
+    "A \\ at the end of a line does not join it to the next one. A text of several lines stands in "
+    'quotes: """..."""'
+)
 COMMENTS = "A comment stands on a line of its own; here it would be part of the value."
 _NO_MARK = "It looks like UTF-16 without a byte order mark. Save the file as UTF-8."
 
@@ -202,7 +206,8 @@ def _directive(source: _Source, at: int) -> tuple[Directive, int]:
     start, word = at, source.word(at)
     row = DIRECTIVES.get(word.upper()) if word.isascii() else None  # "ſ".upper() is "S"
     if row is None:
-        raise source.error(at, f"{quoted(word)} is not a directive", _keyword_hint(word))
+        hint = ONE_LINE if source.text[:at].rstrip().endswith("\\") else _keyword_hint(word)
+        raise source.error(at, f"{quoted(word)} is not a directive", hint)
     at = _argument(source, start, at + len(word), row, row.keyword)
     name = None
     if row.named is not None:

@@ -22,6 +22,14 @@ _GGML_HINT = (
     "its convert_llama_ggml_to_gguf.py makes GGUF."
 )
 
+_MADE_FROM = "Use the safetensors files that it was made from."
+_DISTCP_HINT = (
+    "Training wrote them in parts. Merge these (`accelerate merge-weights`, or torch's "
+    "`dcp_to_torch_save`) and save the model as safetensors."
+)
+_FLAX_HINT = "Convert the model to safetensors (transformers 4: `from_pretrained(..., from_flax=True)`)."
+_TENSORFLOW_HINT = "Convert the model to safetensors (transformers 4: `from_pretrained(..., from_tf=True)`)."
+
 _IS_GGML = re.compile(r"(?:.*[-_.])?ggml(?:v\d)?[-_.].*\.bin|.+\.ggml", re.IGNORECASE)
 _CUT = re.compile(r"(.+\.gguf)([.-](?:part|split))\W?\w+", re.ASCII)  # by `split`, not llama.cpp
 _LFS = b"version https://git-lfs.github.com/spec/"
@@ -45,13 +53,18 @@ _OTHER_WEIGHTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (_PICKLE_SUFFIXES, "Python pickles", PICKLE_HINT),
     ((".gguf",), "GGUF", GGUF_HINT),
     ((".h5", ".hdf5", ".keras"), "Keras (HDF5)", "Convert the model to safetensors."),
-    ((".onnx", ".onnx_data"), "ONNX", "Use the safetensors files that it was exported from."),
+    ((".onnx", ".onnx_data"), "ONNX", _MADE_FROM),
     ((".npz", ".npy"), "NumPy arrays", "Convert the model to safetensors."),
+    ((".distcp",), "PyTorch's distributed checkpoints", _DISTCP_HINT),
+    ((".litertlm", ".litert", ".tflite", ".task"), "LiteRT", _MADE_FROM),
+    ((".mlmodel", ".mlpackage", ".mlmodelc"), "Core ML", _MADE_FROM),
+    ((".pb", ".ckpt.index"), "TensorFlow", _TENSORFLOW_HINT),
     (
-        (".msgpack", ".tflite", ".mlmodel", ".ot"),
-        "another framework's weights",
-        "Convert the model to safetensors.",
+        (".msgpack",),
+        "Flax",
+        _FLAX_HINT,
     ),
+    ((".ot",), "another framework's weights", "Convert the model to safetensors."),
 )
 
 

@@ -8,6 +8,7 @@
     download            one blob, in ranges, kept where it is when the process dies
     upload, session     one blob, in chunks, taken up again where the registry has it; push_cache: where
     kinds, archive, unpack  what layers of others are; files out of a tar
+    run_settings        what configs of others set
     pull, gguf, push    whole packages; outline: all of one but its weights; early_check: judged from headers
     source, origin      where a package comes from, and where a stored one can be had again
     parallel            several requests at a time

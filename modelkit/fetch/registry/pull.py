@@ -20,6 +20,7 @@ from modelkit.fetch.registry.gguf import GgufFiles, Making, pull_ollama
 from modelkit.fetch.registry.kinds import RemotePackage, is_ollama, read_package
 from modelkit.fetch.registry.manifests import Document, get_manifest, model_of, referrers, tags
 from modelkit.fetch.registry.origin import keep_origin
+from modelkit.fetch.registry.run_settings import settings_of
 from modelkit.fetch.registry.source import Source, fetch, open_registry
 from modelkit.fetch.registry.unpack import unpack
 from modelkit.fetch.registry.wire import Limits
@@ -96,7 +97,7 @@ def _pull_package(making: Making, package: RemotePackage, judge: Judge | None) -
         files = unpack(package, new, store)
         weights = [path for path in files if is_gguf(path)]
         if weights:
-            return making.package(GgufFiles(files, notes=package.notes))
+            return making.package(GgufFiles(files, settings_of(config), notes=package.notes))
         if OUTLINE in files:  # of which machines here would fetch weights wherever somebody else says
             raise FetchError(
                 f"{source.address} is the outline of another package, as `pull --outline` makes one here",
@@ -108,7 +109,7 @@ def _pull_package(making: Making, package: RemotePackage, judge: Judge | None) -
             raise FetchError(f"{source.address} holds no config.json, so it cannot be run here")
         if quantize is not None:
             raise _made_already(source, name)
-        notes = [*package.notes, *_judged(making, files, judge)]
+        notes = [*package.notes, *_unset(config), *_judged(making, files, judge)]
         digest = new.commit(name, artifact)
     if own is not None:
         keep_origin(store, digest, source.address)
@@ -124,6 +125,14 @@ def _judged(making: Making, files: Mapping[str, Blob], judge: Judge | None) -> t
         return ()
     paths = {path: making.store.blob_path(blob.digest) for path, blob in files.items()}
     return judge(paths, making.label, "here")
+
+
+def _unset(config: bytes) -> list[str]:
+    """Settings of a config whose files are stored as they are, with no place for these."""
+    return [
+        f"its config says {one.name} {one.value}, which is not kept; `-p {one.name}={one.value}` sets it"
+        for one in settings_of(config).directives
+    ]
 
 
 def _made_already(source: Source, name: Name) -> FetchError:

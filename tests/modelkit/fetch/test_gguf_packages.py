@@ -120,6 +120,23 @@ def test_a_model_of_dockers_in_gguf(store: Store, registry: FakeRegistry, builde
     assert builder.seen["files"] == {"model.gguf": MODEL, "LICENSE": b"MIT"}
 
 
+@pytest.mark.parametrize(
+    ("size", "directives", "notes"),
+    [(4096, ["PARAMETER num_ctx 4096"], 0), (None, [], 0), (-1, [], 1), ("long", [], 1)],
+)
+def test_the_context_of_a_model_of_dockers_is_that_of_its_config(
+    store: Store, registry: FakeRegistry, builder: Builder, size: object, directives: list[str], notes: int
+) -> None:
+    said = json.dumps({"config": {"format": "gguf", "context_size": size}}).encode()
+    kind = "application/vnd.docker.ai."
+    config = {"mediaType": f"{kind}model.config.v0.1+json", **registry.put_blob("ai/story", said)}
+    layers = [{"mediaType": f"{kind}gguf.v3", **registry.put_blob("ai/story", MODEL)}]
+    registry.put_manifest("ai/story", "q4", {"schemaVersion": 2, "config": config, "layers": layers})
+    pulled = pull(at(registry, "ai/story"), NAME, store, Access(), builder, limits=QUICK)
+    assert builder.seen["directives"] == directives
+    assert sum("context_size" in note for note in pulled.notes) == notes
+
+
 def test_the_chat_template_beside_a_model_in_gguf_is_its_own(store: Store, registry: FakeRegistry) -> None:
     kind = "application/vnd.docker.ai."
     config = {"mediaType": f"{kind}model.config.v0.1+json", **registry.put_blob("ai/story", b"{}")}

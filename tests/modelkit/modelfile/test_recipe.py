@@ -125,6 +125,12 @@ def test_missing_path_says_what_to_do(folder: Path):
     ]
 
 
+@pytest.mark.parametrize("text", ["FROM ./base \\", "FROM base\nSYSTEM one \\\ntwo"])
+def test_no_line_is_joined_to_the_next(text: str, folder: Path):
+    """As a shell, or a Dockerfile, would."""
+    assert "A \\ at the end of a line does not join it to the next one." in refusal(text, folder)
+
+
 def test_broken_link_is_not_there(folder: Path):
     (folder / "link.gguf").symlink_to("gone.gguf")
     assert "no such file" in refusal("FROM link.gguf", folder)
