@@ -182,9 +182,7 @@ def test_a_word_of_thousands_of_letters_is_not_said_again(
     ran = modelkit(*words)
     assert ran.exit_code == 2
     assert len(ran.stderr) < 400
-    assert ran.stderr.endswith(
-        (" is not a whole number from 1 to 64.\n", "There is no option --" + "9" * 38 + ".\n")
-    )
+    assert ran.stderr.endswith((" is not a whole number from 1 to 64.\n", "9… (5,002 characters).\n"))
 
 
 def test_wrong_usage_moves_no_cursor(modelkit: Callable[..., Result]) -> None:
