@@ -72,7 +72,7 @@ def test_shared_sources_are_read(shared_data: Path) -> None:
         (
             {"weight_map": {"a": "../outside.safetensors"}},
             MalformedFile,
-            "`../outside.safetensors`; the bare name",
+            "'../outside.safetensors'; the bare name",
         ),
         ({"weight_map": {"a": "/etc/passwd"}}, MalformedFile, "bare name"),
         ({"weight_map": {"a": "sub/model.safetensors"}}, MalformedFile, "bare name"),
@@ -281,7 +281,7 @@ def test_a_kept_file_that_is_not_itself_is_refused(
 
 
 def test_a_config_that_names_a_python_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedSource, match=r"`evil.py`"):
+    with pytest.raises(UnsupportedSource, match=r"'evil.py'"):
         take_stock(write_source(tmp_path, model_file="evil.py"))
 
 

@@ -337,7 +337,7 @@ def test_a_vocabulary_of_words_gives_the_ids_of_its_class(tmp_path: Path) -> Non
     ("files", "class_", "said"),
     [
         ({"vocab.json": "{}", "merges.txt": ""}, None, "does not name; known are GPT2Tokenizer"),
-        ({"vocab.json": "{}", "merges.txt": ""}, "BlenderbotTokenizer", "is read by BlenderbotTokenizer"),
+        ({"vocab.json": "{}", "merges.txt": ""}, "BlenderbotTokenizer", "is read by 'BlenderbotTokenizer'"),
         ({"vocab.json": "{}"}, "GPT2Tokenizer", r"no merges\.txt beside it"),
         ({"vocab.json": '{"a": 0}', "merges.txt": "a b\n"}, "GPT2Tokenizer", "no tokens for the merge 'a b'"),
         ({"vocab.txt": "[UNK]\na\n"}, "BertTokenizer", r"lacks one of \[UNK\]"),

@@ -43,7 +43,7 @@ def test_a_key_that_nothing_reads_is_refused_by_name() -> None:
 
 
 def test_an_importance_matrix_is_called_so_though_it_has_no_architecture() -> None:
-    with pytest.raises(UnsupportedSource, match=r"is not a model: its `general\.type` is imatrix"):
+    with pytest.raises(UnsupportedSource, match=r"is not a model: its `general\.type` is 'imatrix'"):
         _changed("llama", general__architecture=None, general__type="imatrix")
 
 
