@@ -63,8 +63,10 @@ def packed_and_plain(reference: Reference) -> tuple[dict[str, mx.array], dict[st
 def float_activations() -> Generator[None]:
     before = native.kernels.activations()
     native.kernels.use_activations("f32")
-    yield
-    native.kernels.use_activations(before)
+    try:
+        yield
+    finally:  # a test that fails in it would leave them to all behind it
+        native.kernels.use_activations(before)
 
 
 @pytest.mark.parametrize("name", one_of_each())
