@@ -3,7 +3,7 @@
 Costs are those of a setting (device, threads, format of keys and values), so each setting has its own entry.
 All of a package's are one of the store's memos, which goes with the package at the next prune. It decides
 about speed only: where it cannot be read, nothing is known yet, and where it cannot be written, the next run
-learns again.
+learns again, with a warning where the disk is full.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from modelkit.errors import ModelkitError
+from modelkit.errors import DiskFull, ModelkitError
 from modelkit.store.store import Store
 from runtime.records import dataclass
 from runtime.speculate.lessons import Lessons, from_json
@@ -36,14 +36,21 @@ class Learning:
 
     def keep(self, learned: Mapping[str, Any]) -> None:
         """Store what an engine learned, unless it is what is known already."""
-        with suppress(ModelkitError, OSError):
-            store = Store(self.home)
-            known = _settings(store, self.package)
-            if from_json(learned) in ({}, from_json(known.get(self.setting))):
-                return
-            others = [(name, value) for name, value in known.items() if name != self.setting]
-            settings = dict([*others, (self.setting, learned)][-_MOST_SETTINGS:])
-            store.memo_put(_key(self.package), {"package": self.package, "settings": settings})
+        try:
+            self._store(learned)
+        except DiskFull as error:
+            _warn(error.message)
+        except (ModelkitError, OSError):
+            pass
+
+    def _store(self, learned: Mapping[str, Any]) -> None:
+        store = Store(self.home)
+        known = _settings(store, self.package)
+        if from_json(learned) in ({}, from_json(known.get(self.setting))):
+            return
+        others = [(name, value) for name, value in known.items() if name != self.setting]
+        settings = dict([*others, (self.setting, learned)][-_MOST_SETTINGS:])
+        store.memo_put(_key(self.package), {"package": self.package, "settings": settings})
 
 
 def setting_of(threads: int, kv_format: str | None) -> str:
@@ -71,3 +78,9 @@ def _settings(store: Store, package: str) -> Mapping[str, Any]:
 
 def _key(package: str) -> str:
     return f"learned of {package}"
+
+
+def _warn(reason: str) -> None:
+    import logging  # late: most processes have nothing to warn of
+
+    logging.getLogger(__name__).warning("what was learned of drafts is not kept: %s", reason)

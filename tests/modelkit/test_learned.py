@@ -1,7 +1,8 @@
 """What running a package teaches about its drafts outlives the run, and goes with the package."""
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -89,3 +90,19 @@ def test_a_folder_leaves_nothing(tmp_path: Path) -> None:
     with modelkit.load(write_model(tmp_path / "model"), home=tmp_path / "home") as model:
         model.generate([5, 9, 44], temperature=0, num_predict=20)
     assert not (tmp_path / "home").exists()
+
+
+def test_a_full_disk_is_told_and_harms_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    kept = learning(home)
+    monkeypatch.setattr(os, "write", full)
+    kept.keep(learned(0.1))
+    monkeypatch.undo()
+    assert kept.recall() is None
+    (said,) = caplog.messages
+    assert "not kept" in said
+    assert "no space left on device" in said
