@@ -5,7 +5,8 @@ depths is often smaller than that. So one estimate holds both what all rounds sh
 round's seconds now, and what belongs to each depth, the logarithm of its cost in plain rounds. Every time
 observes the sum of the two. The first may wander from round to round, the second hardly does; so depths are
 in effect compared with those measured just before and after, and a slower machine moves all of them alike. It
-is a Kalman filter, with times far from what was expected counted as if they were nearer (Huber).
+is a Kalman filter, with times far from what was expected counted as if they were nearer (Huber). Noise comes
+in bursts, which it takes for costs; so while nothing is drafted, what was timed in noise is doubted again.
 
 It begins from the shapes of both models: leaving the pipeline of plain decoding costs something once, each
 drafted token a share of a plain round. How wrong that may be is part of the estimate, so a few rounds at one
@@ -18,6 +19,7 @@ simulated machines (tests/runtime/speculate/test_learner.py) and tried with `ben
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 
 from runtime.records import dataclass
 
@@ -34,6 +36,7 @@ LEAST = 0.01  # of a drafted token at the least, whatever was measured
 # How much changes from one round to the next, as standard deviations of logarithms.
 WANDER = 0.03  # the machine's speed
 AGE = 0.003  # what a depth costs: contexts grow
+UNSEEN, MOST_UNSEEN = 0.1, 0.3  # what depths cost, in a plain round: of the noise they were timed in; in all
 NOISE, LEAST_NOISE, MOST_NOISE = 0.15, 0.03, 0.6  # one time: at first, and the bounds of what is learned
 NOISE_WEIGHT = 0.05
 REMEMBERED = 0.15  # a cost that an earlier run measured
@@ -41,6 +44,8 @@ FAR = 2.0  # deviations from which on a time counts no further, and ever less: m
 RUN = 3  # far times on one side in a row, after which the speed has changed, or costs were wrong
 JUMP, COST_JUMP = 0.5, 0.25  # by so much
 
+TOGETHER = 5  # plain rounds in a row that make one time: the middle one of pairs, as what delays a round
+# shortens the next, which was dispatched meanwhile
 FIRST_PLAIN = 3  # plain rounds that are timed before anything is tried; the middle one counts
 STEADY = 16  # behind so many plain rounds in a row, only each 16th is looked at: nothing changes
 
@@ -72,14 +77,18 @@ class Costs:
             for depth in depths(kind.limit):
                 self._at[name, depth] = 1 + len(self._at)
         self._mean, self._covariance = _prior(self._at, kinds)
+        self._by_shape = tuple(self._mean)
         self._drift = [WANDER**2] + [AGE**2] * len(self._at)
         self._noise = NOISE**2
+        self._noise_then = self._noise  # of the last drafted round that was timed
+        self._unseen = self._most_unseen = 0.0  # variance of all costs since then; what it may grow to
         self._seen: set[int] = set()
         self._far = 0  # times in a row that were far off, below 0 where they were short
         self._before: Place | None = _UNKNOWN
         self._alone: tuple[int, float] | None = None  # a drafted round behind a plain one
         self._first: list[float] = []  # the first plain times
         self._streak = 0  # plain rounds in a row
+        self._together: list[float] = []  # their times that were not looked at yet
         self._passed_over_s = 0.0
 
     def passed_over(self) -> float:
@@ -99,11 +108,15 @@ class Costs:
         here: Place | None = None if name is None else (name, depth)
         before, alone, self._before, self._alone = self._before, self._alone, here, None
         self._streak = self._streak + 1 if here is None else 0
+        if here is not None:
+            self._look()
         if seconds is None:
             self._before = _UNKNOWN if here is None else here
         elif here is None:
             if before is None and (self._streak < STEADY or self._streak % STEADY == 0):
-                self._plain(seconds)
+                self._together.append(seconds)
+                if not self._seen or len(self._together) == TOGETHER or self._streak >= STEADY:
+                    self._look()
             elif before is not None and alone is not None:
                 self._observe(alone[0], alone[1] + seconds - self.plain_s)
         elif before is None:
@@ -116,6 +129,12 @@ class Costs:
     def paused(self) -> None:
         """Plain rounds passed whose time comes with that of the next: look at that one."""
         self._streak = STEADY - 1
+
+    def unseen(self, rounds: int) -> None:
+        """So many plain rounds passed that could have had drafts. What was timed before them is doubted the
+        more, the noisier it was: else a few bad moments would settle that drafts are too dear.
+        """
+        self._unseen = min(self._unseen + rounds * UNSEEN**2 * self._noise_then, self._most_unseen)
 
     @property
     def begun(self) -> bool:
@@ -130,8 +149,18 @@ class Costs:
     def of(self, name: str, depth: int) -> tuple[float, float]:
         """At a depth of the ladder: the logarithm of a round's cost in plain rounds, and its deviation."""
         at = self._at[name, depth]
-        # No round with drafts takes less than one without, whatever a stalled machine made it look like.
-        return max(self._mean[at], LEAST * depth), math.sqrt(self._covariance[at][at])
+        # No round with drafts takes less than one without, whatever a stalled machine made it look like, and
+        # none is hoped to.
+        least = LEAST * depth
+        cost, doubt = max(self._mean[at], least), math.sqrt(self._covariance[at][at] + self._unseen)
+        return cost, min(doubt, cost - least)
+
+    def hoped(self, name: str, depth: int) -> float:
+        """The logarithm of its cost as it was timed, or as shapes let expect it, which no noise has touched;
+        the lesser one.
+        """
+        at = self._at[name, depth]
+        return min(max(self._mean[at], LEAST * depth), self._by_shape[at])
 
     def learned(self, name: str) -> dict[int, float]:
         """Depth -> cost in plain rounds, of the depths that were timed."""
@@ -149,7 +178,13 @@ class Costs:
                 self._seen.add(at)
                 self._update((at,), math.log(cost) - self._mean[at], REMEMBERED**2)
         if costs:
-            self._doubt_costs()
+            self._doubt_costs(COST_JUMP**2)
+
+    def _look(self) -> None:
+        if self._together:
+            times, self._together = self._together, []
+            pairs = sorted((one + next_) / 2 for one, next_ in pairwise(times)) or times
+            self._plain(pairs[(len(pairs) - 1) // 2])
 
     def _plain(self, seconds: float) -> None:
         if not self._seen:
@@ -162,6 +197,8 @@ class Costs:
 
     def _observe(self, at: int, seconds: float) -> None:
         """A time of the plain round (0) or of one depth."""
+        if at:
+            self._doubt_costs(self._unseen)
         for i, drift in enumerate(self._drift):
             self._covariance[i][i] += drift
         summed = (0, at) if at else (0,)
@@ -180,6 +217,8 @@ class Costs:
         self._noise += NOISE_WEIGHT * (surprise**2 * self._noise / spread**2 - self._noise)
         self._noise = min(max(self._noise, LEAST_NOISE**2), MOST_NOISE**2)
         self._update(summed, surprise, self._noise * off**2)
+        if at:
+            self._noise_then, self._unseen, self._most_unseen = self._noise, 0.0, MOST_UNSEEN**2
 
     def _pass_over(self, at: int, seconds: float) -> None:
         """A depth's first time, where it is far from what was expected."""
@@ -195,12 +234,12 @@ class Costs:
         if abs(self._far) >= RUN:
             self._far = 0
             self._covariance[0][0] += JUMP**2
-            self._doubt_costs()
+            self._doubt_costs(COST_JUMP**2)
 
-    def _doubt_costs(self) -> None:
+    def _doubt_costs(self, by: float) -> None:
         """All depths may have become dearer or cheaper, together."""
         for line in self._covariance[1:]:
-            line[1:] = [one + COST_JUMP**2 for one in line[1:]]
+            line[1:] = [one + by for one in line[1:]]
 
     def _towards(self, summed: tuple[int, ...]) -> list[float]:
         """How all move together with the sum of these."""

@@ -31,6 +31,7 @@ TIMES_WEIGHT, MOST_TIMES = 0.25, 8.0  # of one try in what tries cost beyond wha
 SURE = 1000  # drafts that certainty is worth
 EARLY_PAUSE = 12  # the first where plain decoding was never timed, as an earlier run knew that drafts pay
 FEW, ENOUGH = 4.0, 20.0  # drafts: from fewer, a drafter is auditioned: where it seems to pay, and where not
+PROMISING = 0.008  # plain rounds that each adds to the budget where only times speak against a drafter
 WON = 0.02  # plain rounds that a round with drafts that pay adds to the budget
 PATIENCE = 3  # sequences that may end before any audition; behind them all is learned by tries
 AUDITION_COST, STALLED = 1.0, 2.0  # plain rounds: of the first, as is thought; times what is thought, at most
@@ -60,6 +61,7 @@ class Learner:
         self._since_plain, self._looking = 0, 0
         self._pause = EARLY_PAUSE if lessons else FIRST_PAUSE
         self._rounds = self._unasked = 0
+        self._hopes: bool | None = None  # as `_hope` found; None: not known
         self._settled = False  # it was plain rounds for a while, and tries since then changed nothing
         for name, lesson in (lessons or {}).items():
             if name in kinds:
@@ -96,6 +98,7 @@ class Learner:
         self._since_plain, self._looking = 0, max(self._looking - 1, 0)
         if able:
             self._pass(0.0)
+            self._costs.unseen(1)
         self._rounds += 1
         self._settled |= self._rounds >= STEADY
         if self._looking or not self._costs.begun or self._tells:
@@ -107,6 +110,7 @@ class Learner:
         """
         if able:
             self._pass(0.0, rounds)
+            self._costs.unseen(rounds)
         self._costs.paused()
         self._since_plain = 0
         self._unasked += rounds
@@ -224,16 +228,38 @@ class Learner:
         """Is so little known of it that it has to be auditioned first?"""
         if name not in self._auditioning or self._failed_auditions >= PATIENCE:
             return False
-        pays = self.best(name, grade).gain > LEAST_GAIN
-        return self.grade(name, grade).evidence < (FEW if pays else ENOUGH)
+        promises = self._promises(name, grade)
+        return self.grade(name, grade).evidence < (FEW if promises else ENOUGH)
+
+    def _promises(self, name: str, grade: int) -> bool:
+        """Does it pay, or would it if rounds cost what shapes let expect? Then only times speak against it,
+        which may have been taken while the machine was busy.
+        """
+        tokens = self.grade(name, grade).tokens(self._depths[name][-1])
+        return any(
+            math.log(tokens[depth][0]) - self._costs.hoped(name, depth) > LEAST_GAIN
+            for depth in self._depths[name]
+        )
+
+    def _hope(self) -> bool:
+        """Does anybody who was judged promise to pay?"""
+        if self._hopes is None:
+            self._hopes = any(
+                of.evidence >= FEW and self._promises(name, grade)
+                for (name, grade), of in self._grades.items()
+                if name not in self._certain
+            )
+        return self._hopes
 
     def _reconsider(self) -> None:
         self._decided.clear()
         self._offered.clear()
+        self._hopes = None
 
     def _pass(self, price: float, rounds: int = 1) -> None:
         price += min(self._costs.passed_over(), MOST_ONCE)
-        self._budget = min(self._budget + rounds * EARNED - price, MOST_BUDGET)
+        earned = rounds * (PROMISING if self._hope() else EARNED)
+        self._budget = min(self._budget + earned - price, MOST_BUDGET)
         self._debt = max(self._debt - rounds * EARNED, 0.0)
         for acceptance in self._grades.values():
             acceptance.rest(rounds)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from runtime.speculate.costs import Costs, DrafterTraits, depths, token_cost
+from runtime.speculate.costs import FIRST_PLAIN, Costs, DrafterTraits, depths, token_cost
 
 DRAFT = {"draft": DrafterTraits(token_cost=0.1, limit=12)}
 PLAIN_S = 0.01
@@ -126,7 +126,7 @@ def test_no_round_with_drafts_costs_less_than_one_without() -> None:
 
 
 def test_times_that_were_shared_with_other_work_teach_nothing() -> None:
-    known = costs()
+    known = plain(Costs(DRAFT), FIRST_PLAIN)
     before = known.of("draft", 4)
     for _ in range(20):
         known.record("draft", 4, None)
@@ -156,3 +156,32 @@ def test_noise_that_comes_and_goes_moves_costs_little() -> None:
         for _ in range(8):
             known.record(None, 0, PLAIN_S * speed * float(np.exp(rng.normal(0, 0.1))))
     assert cost(known, 4) == pytest.approx(2.5, rel=0.2)
+
+
+def test_plain_rounds_that_take_turns_in_being_late_are_as_long_as_their_mean() -> None:
+    """What delays one shortens the next, which was dispatched meanwhile."""
+    known = Costs(DRAFT)
+    for n in range(60):
+        known.record(None, 0, PLAIN_S * (0.3 if n % 2 else 1.7))
+        if n % 15 == 14:  # after so many in a row only few are looked at
+            known.record("draft", 4, None)
+    assert known.plain_s == pytest.approx(PLAIN_S, rel=0.05)
+
+
+def test_what_was_timed_in_noise_is_soon_doubted_again_while_nothing_is_drafted() -> None:
+    def grown(noise: float) -> float:
+        rng, known = np.random.default_rng(0), costs()
+        for _ in range(60):
+            known.record("draft", 4, 2.5 * PLAIN_S * float(np.exp(rng.normal(0, noise))))
+        before = known.of("draft", 4)[1]
+        known.unseen(40)
+        return known.of("draft", 4)[1] - before
+
+    assert grown(0.5) > 2 * grown(0.03) > 0
+
+
+def test_what_was_never_timed_is_doubted_no_more_than_at_first() -> None:
+    known = costs()
+    before = known.of("draft", 4)
+    known.unseen(1000)
+    assert known.of("draft", 4) == before

@@ -56,6 +56,30 @@ def busy(rng: np.random.Generator) -> Callable[[float], float]:
     return take
 
 
+class Crowded:
+    """A machine that other programs crowd for its first `rounds` rounds, in bursts. What delays a plain round
+    shortens the next, which was dispatched meanwhile; nothing makes up for the delay of a drafted one.
+    """
+
+    def __init__(self, seed: int, rounds: int) -> None:
+        self._rng, self._rounds = np.random.default_rng(seed), rounds
+        self._burst, self._much, self._late = 0, 0.0, 0.0
+
+    def take(self, cost: float, *, drafted: bool) -> float:
+        delay = self._delay()
+        made_up, self._late = (0.0, 0.0) if drafted else (min(self._late, 0.8 * cost), delay)
+        return cost * float(np.exp(self._rng.normal(0, 0.1))) + delay - made_up
+
+    def _delay(self) -> float:
+        rng, self._rounds, self._burst = self._rng, self._rounds - 1, self._burst - 1
+        level = 6.0 if self._rounds >= 0 else 0.3
+        if self._burst < 0 and rng.random() < 0.02:
+            self._burst, self._much = int(rng.integers(3, 30)), float(rng.choice([1.0, 2.0, 4.0]))
+        mean = 0.0012 * level * (self._much if self._burst > 0 else 0.4)
+        stall = rng.pareto(1.5) * 0.003 if rng.random() < 0.03 * level else 0.0
+        return float(min(rng.exponential(mean) + stall, 0.05))
+
+
 class World:
     """A draft whose k-th place is kept with chance accept[k], and rounds of 1 + fixed + slope · depth plain
     ones.
@@ -135,6 +159,45 @@ def speeds(
         world.learner = Learner(kinds)
     cold = [world.run(360) for world in worlds]
     return float(middle(cold)), float(middle([w.run(800) for w in worlds])), worlds[0].bound
+
+
+def drafted_shares(accept: float, kinds: Mapping[str, DrafterTraits]) -> list[float]:
+    """Of each of 12 seeds the share of tokens, past those of the crowded time, that rounds with drafts made.
+
+    Texts have 68 tokens; each is written with drafts once and twice without, as in the benchmark.
+    """
+    return [_drafted_share(accept, kinds, seed) for seed in range(12)]
+
+
+def _drafted_share(accept: float, kinds: Mapping[str, DrafterTraits], seed: int) -> float:
+    rng, machine, learner = np.random.default_rng(seed), Crowded(seed + 10**6, 350), Learner(kinds)
+    made, drafted = 0, 0
+    for text in range(10):
+        for _ in range(2 * 68):
+            learner.plain(machine.take(PLAIN_S, drafted=False), able=False)
+        written, before = 0, True
+        while written < 68:
+            decision = learner.decide({"draft": 1}, 12)
+            if decision.audition and written < TOKENS:
+                learner.audition_failed()
+            elif decision.audition:
+                right = [bool(rng.random() < accept) for _ in range(TOKENS)]
+                beside = machine.take(AUDITION * PLAIN_S, drafted=False)
+                learner.auditioned("draft", 1, runs(right), beside)
+            depth = decision.offers[0].depth if decision.offers else 0
+            kept = int(np.cumprod(rng.random(depth) < accept).sum())
+            seconds = machine.take(PLAIN_S * (1 + bool(depth) * 0.35 + 0.2 * depth), drafted=depth > 0)
+            shifted = max(seconds + PLAIN_S * (bool(depth) - before) * (written > 0), 1e-4)
+            if depth:
+                told = shifted if written else None
+                learner.drafted("draft", 1, depth, [(depth, kept)], told, decision.price)
+            else:
+                learner.plain(shifted if written else None)
+            written, before = written + 1 + kept, depth > 0
+            if text >= 4:
+                made, drafted = made + 1 + kept, drafted + (1 + kept) * before
+        learner.left()
+    return drafted / made
 
 
 MACHINES = pytest.mark.parametrize("machine", [steady, wandering, stepping, busy])
@@ -329,7 +392,7 @@ def test_a_drafter_that_never_has_anything_is_asked_rarely() -> None:
 
 
 def test_a_long_prompt_is_read_once_to_learn_and_then_not_before_that_is_earned() -> None:
-    learner, reads = Learner(KINDS), 0
+    learner, reads, behind = Learner(KINDS), 0, list[str]()
     for n in range(4000):
         if n % 100 == 0:
             behind, _ = ["draft"], learner.left()  # another sequence, another long prompt
@@ -396,3 +459,12 @@ def test_what_grammars_force_is_asked_for_at_once() -> None:
     long, none = learner.decide({"grammar": 4}, 15), learner.decide({}, 15)
     assert [(offer.name, offer.depth >= 8) for offer in long.offers] == [("grammar", True)]
     assert none.offers == ()
+
+
+def test_a_good_draft_that_met_a_crowded_machine_is_used_again_once_that_is_over() -> None:
+    assert min(drafted_shares(0.75, AUDITIONING)) > 0.8
+
+
+def test_a_bad_draft_that_met_a_crowded_machine_stays_parked() -> None:
+    for kinds in (KINDS, AUDITIONING):
+        assert np.mean(drafted_shares(0.02, kinds)) < 0.02
