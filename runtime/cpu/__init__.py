@@ -18,19 +18,10 @@ native         kernels of our own, which take the place of all of these where th
 from collections.abc import Callable
 from typing import Any
 
-from runtime.cpu.bind import BlasReport, bind_blas, one_thread, report
+from runtime.cpu.bind import BlasReport, bind_blas, report
 from runtime.cpu.threads import set_threads, thread_count, threads_now
 
-__all__ = [
-    "BlasReport",
-    "bind_blas",
-    "one_thread",
-    "report",
-    "set_threads",
-    "table",
-    "thread_count",
-    "threads_now",
-]
+__all__ = ["BlasReport", "bind_blas", "report", "set_threads", "table", "thread_count", "threads_now"]
 
 
 def table(otherwise: Any) -> dict[str, Callable[..., Any]]:

@@ -16,8 +16,6 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,8 +70,6 @@ class BlasReport:
 
 _lock = threading.Lock()
 _most = 1
-_singly = 0  # blocks of `one_thread`
-_wanted = 0  # what `set_threads` was asked for meanwhile
 _library: ctypes.CDLL | None = None
 _report = BlasReport("unknown", reason="bind_blas was not called")
 
@@ -89,8 +85,6 @@ def bind_blas(enabled: bool = True) -> BlasReport:
         if not _report.bound:
             _check_room()
             _report = _bind() if enabled else BlasReport(_linked(), reason="switched off")
-            if _report.bound and _singly:
-                _report = _with_threads(1)
         return _report
 
 
@@ -122,45 +116,14 @@ def most_threads() -> int:
 
 
 def set_threads(count: int) -> BlasReport:
-    """Let the bound BLAS use `count` threads; without a bound one nothing changes, and within `one_thread`
-    not before its end. ValueError below 1.
-    """
-    global _report, _wanted
+    """Let the bound BLAS use `count` threads; without a bound one nothing changes. ValueError below 1."""
+    global _report
     if count < 1:
         raise ValueError(f"a BLAS needs at least one thread, not {count}")
     with _lock:
-        _wanted = count
-        if _report.bound and not _singly:
+        if _report.bound:
             _report = _with_threads(count)
         return _report
-
-
-def asked_for() -> int:
-    """The threads that the bound BLAS has, or will have at the end of `one_thread`."""
-    return _wanted if _singly else _report.threads
-
-
-@contextmanager
-def one_thread() -> Generator[None]:
-    """Within, the bound BLAS has one thread, whoever else computes in this process.
-
-    For what is decided by products and must not depend on the machine's cores: with more threads OpenBLAS
-    rounds otherwise, nearly every product of more than one row. Nor does one wait for others here.
-    """
-    global _report, _singly, _wanted
-    with _lock:
-        if not _singly:
-            _wanted = _report.threads
-        _singly += 1
-        if _report.bound:
-            _report = _with_threads(1)
-    try:
-        yield
-    finally:
-        with _lock:
-            _singly -= 1
-            if _report.bound and not _singly:
-                _report = _with_threads(_wanted or _most)
 
 
 def _bind() -> BlasReport:

@@ -96,7 +96,7 @@ def set_threads(count: int) -> None:
     """Let operations from the next one on have `count` threads, of the kernels and of a bound BLAS; without
     either nothing changes. ValueError below 1.
     """
-    if bind.asked_for() != count:
+    if bind.report().threads != count:
         bind.set_threads(count)
     kernels = _kernels()
     if kernels is not None:

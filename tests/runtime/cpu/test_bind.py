@@ -115,20 +115,6 @@ def test_threads_are_settable() -> None:
 
 
 @bindable
-def test_a_block_of_one_thread_has_one_whoever_asks_for_more() -> None:
-    """An engine sets its own number before each of its steps, and has it when the block is over."""
-    code = """
-    with one_thread():
-        print(bind_blas().threads, set_threads(2).threads, asked_for(), end=" ")
-        with one_thread():
-            pass
-        print(report().threads, end=" ")
-    print(report().threads)
-    """
-    assert fresh(code) == "1 1 2 1 2"
-
-
-@bindable
 def test_respects_the_librarys_own_thread_limit() -> None:
     code = """
     import ctypes; ctypes.CDLL(None).setenv(b"OPENBLAS_NUM_THREADS", b"1", 1)

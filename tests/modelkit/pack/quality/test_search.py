@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,29 +53,6 @@ def test_a_target_is_met_and_said(create: Run, home: Path, monkeypatch: pytest.M
     (bad,) = warnings(kept)
     assert f"{bad} (modelkit show --quality)" in made["notes"]  # it was for those to see who asked `show`
     assert Store(home / "home").resolve("x").files["quality.svg"].read_text().startswith("<svg")
-
-
-@pytest.mark.parametrize("options", [("--target-bits", "9"), ("-q", "q4", "--quality", "learned")])
-def test_products_take_one_thread_meanwhile(
-    create: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
-) -> None:
-    """With others their last bits differ, and beside busy programs they wait for each other."""
-    from runtime.cpu import bind
-
-    class Asked(Exception):
-        pass
-
-    def look(*_: object, **__: object) -> NoReturn:
-        bind.set_threads(before + 1)  # as an engine does, whose steps come in between
-        found = bind.report().threads
-        bind.set_threads(before)
-        raise Asked(found)
-
-    before = max(bind.report().threads, 1)
-    monkeypatch.setattr(search, "read", look)
-    with pytest.raises(Asked) as found:
-        create("x", options=options)
-    assert found.value.args[0] in (0, 1)  # 0 where no BLAS is bound
 
 
 @pytest.mark.parametrize("bits", ["16", "13 measured"])
