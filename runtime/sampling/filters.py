@@ -60,6 +60,39 @@ def min_p(values: mx.array, share: mx.array) -> mx.array:
     return keep(values, values >= values.max(axis=-1, keepdims=True) + mx.log(share))
 
 
+def top_n_sigma(values: mx.array, deviations: mx.array) -> mx.array:
+    """Keep what lies at most so many standard deviations [..., 1] of the row's values below its best."""
+    best = values.max(axis=-1, keepdims=True)
+    gap, inside = mx.minimum(best - values, FINITE), values > -mx.inf
+    count = _sum(inside.astype(mx.float32))
+    mean = _sum(mx.where(inside, gap, 0)) / count
+    spread = mx.sqrt(_sum(mx.where(inside, (gap - mean) ** 2, 0)) / count)
+    return keep(values, gap <= deviations * spread)
+
+
+def xtc(values: mx.array, plain: mx.array, threshold: mx.array, acts: mx.array) -> mx.array:
+    """Drop those more likely than the least likely that reaches `threshold` [..., 1], where it `acts` (bool
+    [..., 1]). plain: the same values before the temperature, by which the odds of those that are in are told.
+    """
+    inside = values > -mx.inf
+    gap, weight = _weights(keep(plain, inside))
+    top = inside & (weight >= threshold * _sum(weight))
+    least = mx.where(top, gap, -mx.inf).max(axis=-1, keepdims=True)
+    return keep(values, mx.logical_not(acts) | (gap >= least))
+
+
+def tempered(values: mx.array, lowest: mx.array, highest: mx.array, exponent: mx.array) -> mx.array:
+    """`values` over a temperature between these two [..., 1]: so far up as their entropy says, relative to
+    the most that so many ids can have, to the power of `exponent`. lowest: above 0.
+    """
+    gap, weight = _weights(values)
+    total = _sum(weight)
+    entropy = mx.log(total) + _sum(weight * mx.minimum(gap, FINITE)) / total
+    most = mx.log(mx.maximum(_sum((values > -mx.inf).astype(mx.float32)), 2))
+    share = mx.clip(entropy / most, 0, 1) ** exponent
+    return values / (lowest + (highest - lowest) * share)
+
+
 def _largest(values: mx.array, k: int) -> mx.array:
     size = values.shape[-1]
     return mx.argpartition(values, kth=size - k, axis=-1)[..., size - k :].astype(mx.int32)

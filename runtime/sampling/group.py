@@ -16,7 +16,10 @@ from runtime.quoting import quoted
 from runtime.records import dataclass
 from runtime.sampling import filters, noise
 from runtime.sampling.distribution import Distribution
-from runtime.sampling.params import SamplingParams
+from runtime.sampling.dry import Repetitions
+from runtime.sampling.ends import EarlyEnds
+from runtime.sampling.kinds import DrawKind
+from runtime.sampling.params import COLD, SamplingParams
 from runtime.sampling.penalties import Penalties
 from runtime.sampling.rejection import Guesses, judge
 
@@ -44,44 +47,6 @@ class DrawInput:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DrawKind:
-    """The work that a row wants, without its numbers."""
-
-    greedy: bool
-    """It takes the likeliest token, without noise."""
-    penalised: bool
-    """By recent tokens."""
-    biased: bool
-    """By ids."""
-    top_k: int = 0
-    """The k it keeps; 0: all."""
-    typical: bool = False
-    """Whether typical_p filters; likewise top_p and min_p."""
-    top_p: bool = False
-    min_p: bool = False
-    rejecting: bool = False
-    """Drafts are judged by rejection sampling."""
-
-    @classmethod
-    def of(cls, params: SamplingParams) -> "DrawKind":
-        common = (params.greedy, params.penalised, bool(params.logit_bias or params.suppressed))
-        if params.greedy:
-            return cls(*common)
-        filtered = (params.top_k, params.typical_p < 1, params.top_p < 1, params.min_p > 0)
-        return cls(*common, *filtered, params.rejecting)
-
-    @classmethod
-    def all_of(cls, kinds: Sequence["DrawKind"]) -> "DrawKind":
-        """What acts on any of several kinds' rows, for `RowGroup.at_once`."""
-        return cls(
-            all(kind.greedy for kind in kinds),
-            any(kind.penalised for kind in kinds),
-            any(kind.biased for kind in kinds),
-            rejecting=any(kind.rejecting for kind in kinds),
-        )
-
-
 class RowGroup:
     """The numbers of rows of one kind, as arrays [R, 1, 1]. draws: the same for `Operations.draw`; None
     where that does not do it, or all take the likeliest. biased: what is added to their logits, if any is.
@@ -93,11 +58,14 @@ class RowGroup:
         self.biased = _biased(params) if kind.biased else None
         self._bias: mx.array | None = None
         self._penalties = Penalties.of(params) if kind.penalised else None
+        self._repetitions = Repetitions(params) if kind.dry else None
+        self.ends = EarlyEnds(params) if kind.ends else None
         self._temperature = _column([p.temperature for p in params])
         self._typical_p = _column([p.typical_p for p in params])
         self._top_p = _column([p.top_p for p in params])
         self._min_p = _column([p.min_p for p in params])
-        self.draws = None if kind.greedy or kind.rejecting else _draws(params)
+        self._params = params
+        self.draws = None if kind.greedy or kind.by_steps else _draws(params)
 
     @property
     def penalties(self) -> PenaltyParams | None:
@@ -112,7 +80,7 @@ class RowGroup:
             tokens = ops.table.draw(logits, self.draws, block.positions)
             if tokens is not None:
                 return tokens
-        odds = self.distribution(logits)
+        odds = self.distribution(logits, block.positions)
         tokens = odds.draw(noise.keys(self._seeds, block.positions, logits.shape[1]))
         if not self.kind.rejecting or block.guesses is None:
             return tokens
@@ -133,37 +101,67 @@ class RowGroup:
         if not self.kind.rejecting:
             return self.sample(block), None
         logits = self.adjusted(block)
-        odds = self.distribution(logits)
+        odds = self.distribution(logits, block.positions)
         tokens = odds.draw(noise.keys(self._seeds, block.positions, logits.shape[1]))
         return tokens, odds.dense(logits.shape[-1])
 
     def adjusted(self, block: DrawInput) -> mx.array:
         """Logits after penalties, bias and mask, [R, T, V]; float32 unless nothing acts on them."""
-        logits = block.logits
-        if self._penalties is not None:
-            if block.history is None or block.inputs is None:
-                raise ValueError("rows with penalties need their history and the step's inputs")
-            logits = self._penalties.apply(logits.astype(mx.float32), block.history, block.inputs)
+        logits = self._penalised(block)
         if self.kind.biased:
             logits = logits.astype(mx.float32) + self._dense_bias(logits.shape[-1])
-        if block.mask is None:
-            return logits
-        logits = logits.astype(mx.float32)
-        return filters.keep(logits, block.mask) if block.mask.dtype == mx.bool_ else logits + block.mask
+        if block.mask is not None:
+            logits = logits.astype(mx.float32)
+            by_bits = block.mask.dtype == mx.bool_
+            logits = filters.keep(logits, block.mask) if by_bits else logits + block.mask
+        if self.ends is not None and self.ends.early(block.positions):
+            logits = self.ends.apply(logits.astype(mx.float32), block.positions)
+        return logits
 
-    def distribution(self, logits: mx.array) -> Distribution:
+    def _penalised(self, block: DrawInput) -> mx.array:
+        logits = block.logits
+        if not self.kind.wants_history:
+            return logits
+        if block.history is None or block.inputs is None:
+            raise ValueError("rows with penalties need their history and the step's inputs")
+        logits = logits.astype(mx.float32)
+        if self._penalties is not None:
+            logits = self._penalties.apply(logits, block.history, block.inputs)
+        if self._repetitions is not None:
+            logits = self._repetitions.apply(logits, block.history, block.inputs)
+        return logits
+
+    def distribution(self, logits: mx.array, positions: Sequence[int]) -> Distribution:
         """What the filters leave of adjusted logits [R, T, V], for rows that are not greedy."""
-        values, ids = logits.astype(mx.float32), None
-        if 0 < self.kind.top_k < values.shape[-1]:
-            ids, values = filters.best(values, self.kind.top_k)
-        values = values / self._temperature
-        if self.kind.typical:
+        kind, values, ids = self.kind, logits.astype(mx.float32), None
+        if kind.top_n_sigma:
+            values = filters.top_n_sigma(values, _column([p.top_n_sigma for p in self._params]))
+        if 0 < kind.top_k < values.shape[-1]:
+            ids, values = filters.best(values, kind.top_k)
+        plain, values = values, self._tempered(values)
+        if kind.typical:
             values = filters.typical(values, self._typical_p)
-        if self.kind.top_p:
+        if kind.top_p:
             values = filters.top_p(values, self._top_p)
-        if self.kind.min_p:
+        if kind.min_p:
             values = filters.min_p(values, self._min_p)
+        if kind.xtc:
+            values = self._without_top_choices(values, plain, positions)
         return Distribution(values, ids)
+
+    def _tempered(self, values: mx.array) -> mx.array:
+        if not self.kind.dynamic:
+            return values / self._temperature
+        lowest = [max(p.temperature - p.dynatemp_range, COLD) for p in self._params]
+        highest = [p.temperature + p.dynatemp_range for p in self._params]
+        exponent = _column([p.dynatemp_exponent for p in self._params])
+        return filters.tempered(values, _column(lowest), _column(highest), exponent)
+
+    def _without_top_choices(self, values: mx.array, plain: mx.array, positions: Sequence[int]) -> mx.array:
+        """The coin is tossed for a position, apart from what is drawn there: drafts meet the same."""
+        coins = noise.uniform(noise.keys(self._seeds, positions, values.shape[1], stream=noise.XTC))
+        acts = coins[..., None] < _column([p.xtc_probability for p in self._params])
+        return filters.xtc(values, plain, _column([p.xtc_threshold for p in self._params]), acts)
 
     def _dense_bias(self, size: int) -> mx.array:
         """float32 [R, 1, V], built at the first step, when the vocabulary's size is known."""

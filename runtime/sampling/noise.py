@@ -4,8 +4,8 @@ A token is drawn as argmax over ids of (log p + g). Because g depends on nothing
 token alone or in a batch, in one step or in a block of drafts, over the whole vocabulary or over a few kept
 ids: that is what makes speculation invisible.
 
-Rejection sampling needs two more draws per place, independent of that one. They come from streams of their
-own: a stream is part of the key, as the seed and the position are.
+Rejection sampling needs two more draws per place, and XTC one, independent of that one. They come from
+streams of their own: a stream is part of the key, as the seed and the position are.
 
 Arrays: B rows, T positions, K ids. A key is two 32-bit words per row and position, made on the host.
 
@@ -25,7 +25,8 @@ SCALE = 2.0**-32 * (1 - 2.0**-22)  # keeps the largest uniform below 1 in float3
 HALF = 2.0**-33  # keeps the smallest above 0
 BELOW_ONE = 1 - 2.0**-24  # the float32 next to 1
 POSITION_BITS = 32  # of a key's place; the stream stands above them
-DRAW, ACCEPT, REST = 0, 1, 2  # streams: the token itself; is the draft kept; what stands in its place
+# Streams: the token itself; is the draft kept; what stands in its place; does XTC act.
+DRAW, ACCEPT, REST, XTC = 0, 1, 2, 3
 
 
 def keys(seeds: Sequence[int], positions: Sequence[int], columns: int, *, stream: int = DRAW) -> mx.array:

@@ -7,7 +7,8 @@ from typing import Literal, get_args
 
 from runtime.quoting import quoted
 from runtime.records import dataclass
-from runtime.sampling.ranges import ID_LIMIT, RANGES, Range
+from runtime.sampling.breakers import Breakers
+from runtime.sampling.ranges import ID_LIMIT, RANGES, WHOLE_CONTEXT, Range
 
 BIAS_LIMIT = 1024  # entries; OpenAI's interface allows as many
 LARGEST_BIAS = 3.4028234663852886e38  # of float32, which logits are
@@ -37,6 +38,20 @@ class SamplingParams:
     """Keep tokens at least this likely relative to the likeliest one (Nguyen et al., "Turning Up the Heat",
     2024); 0 is off.
     """
+    top_n_sigma: float = 0.0
+    """Keep tokens whose logit is at most so many standard deviations below the best (Tang et al.,
+    "Top-n-sigma", 2024); 0 is off.
+    """
+    dynatemp_range: float = 0.0
+    """The temperature lies so far below or above `temperature`, as the entropy says; 0 is off."""
+    dynatemp_exponent: float = 1.0
+    """The power of the entropy that says it."""
+    xtc_probability: float = 0.0
+    """How often, of all tokens that reach `xtc_threshold`, only the least likely stays ("Exclude Top
+    Choices", p-e-w, 2024); 0 is off. At temperature 0 it never acts.
+    """
+    xtc_threshold: float = 0.1
+    """The probability, at temperature 1 among those that are left, that makes a top choice."""
     repeat_penalty: float = 1.0
     """Divides positive and multiplies negative logits of recent tokens (Keskar et al., "CTRL", 2019); 1 is
     off.
@@ -47,6 +62,21 @@ class SamplingParams:
     """Subtracted from the logit of a recent token for each time that it occurs; 0 is off."""
     repeat_last_n: int = 64
     """How many tokens are recent, prompt included; 0 is none, -1 all."""
+    dry_multiplier: float = 0.0
+    """Times what `dry` says, subtracted from the logit of a token that would go on with a repetition ("Don't
+    Repeat Yourself", p-e-w, 2024); 0 is off.
+    """
+    dry_base: float = 1.75
+    """By this the penalty grows with every token of the repetition."""
+    dry_allowed_length: int = 2
+    """Tokens that may be repeated before the penalty begins with `dry_multiplier` itself."""
+    dry_penalty_last_n: int = WHOLE_CONTEXT
+    """How many tokens back repetitions are looked for, prompt included; 0 is none, -1 all."""
+    dry_breakers: Breakers | None = None
+    """What repetitions are not followed across; None: nothing is."""
+    ends: tuple[int, ...] = ()
+    """Ids that are not drawn before the position `ends_from`, unless nothing else may be."""
+    ends_from: int = 0
     seed: int = 0
     """Names the noise; with the prompt it decides every token drawn."""
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float], hash=False)
@@ -64,7 +94,8 @@ class SamplingParams:
         for name, span in RANGES.items():
             self._check(name, span)
         _check_bias(self.logit_bias)
-        _check_suppressed(self.suppressed)
+        _check_ids("suppressed", self.suppressed)
+        _check_ids("ends", self.ends)
         if self.draft_acceptance not in get_args(Acceptance):
             choices = " or ".join(get_args(Acceptance))
             raise ValueError(f"draft_acceptance is {quoted(self.draft_acceptance)}, expected {choices}")
@@ -73,7 +104,7 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         """Always the likeliest token, so no noise is needed."""
-        return self.temperature < COLD or self.top_k == 1
+        return (self.temperature < COLD and not self.dynatemp_range) or self.top_k == 1
 
     @property
     def rejecting(self) -> bool:
@@ -85,6 +116,11 @@ class SamplingParams:
         """The token drawn depends on recent ones, so `Sampler.sample` wants their ids."""
         changes = (self.repeat_penalty != 1, self.presence_penalty != 0, self.frequency_penalty != 0)
         return self.repeat_last_n != 0 and any(changes)
+
+    @property
+    def dry(self) -> bool:
+        """Repetitions are penalised, so `Sampler.sample` wants the ids before."""
+        return self.dry_multiplier > 0 and self.dry_penalty_last_n != 0
 
     def _check(self, name: str, span: Range) -> None:
         value = getattr(self, name)
@@ -107,7 +143,7 @@ def _check_bias(bias: Mapping[int, float]) -> None:
             )
 
 
-def _check_suppressed(ids: tuple[int, ...]) -> None:
+def _check_ids(what: str, ids: tuple[int, ...]) -> None:
     for token in ids:
         if not 0 <= token < ID_LIMIT:
-            raise ValueError(f"suppressed names the id {quoted(token)}, expected 0 to {ID_LIMIT - 1}")
+            raise ValueError(f"{what} names the id {quoted(token)}, expected 0 to {ID_LIMIT - 1}")

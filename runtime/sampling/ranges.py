@@ -8,6 +8,8 @@ from runtime.records import dataclass
 ID_LIMIT = 1 << 31
 SEED_LIMIT = 1 << 64
 WHOLE_CONTEXT = -1
+LONGEST_REPETITION = 1024
+"""Tokens of a repetition that `dry_multiplier` counts at most."""
 MOST_LOGPROBS = 20
 """How many of the likeliest tokens can be asked for with each token."""
 
@@ -38,9 +40,18 @@ RANGES: dict[str, Range] = {
     "top_p": Range(0.0, 1.0, above=True),
     "min_p": Range(0.0, 1.0),
     "typical_p": Range(0.0, 1.0, above=True),
+    "top_n_sigma": Range(0.0, 100.0),
+    "dynatemp_range": Range(0.0, 100.0),
+    "dynatemp_exponent": Range(0.0, 100.0),
+    "xtc_probability": Range(0.0, 1.0),
+    "xtc_threshold": Range(0.0, 1.0),
     "repeat_last_n": Range(WHOLE_CONTEXT, ID_LIMIT - 1),
     "repeat_penalty": Range(0.01, 100.0),  # logits are divided by it, and must stay finite in half precision
     "presence_penalty": Range(-100.0, 100.0),
     "frequency_penalty": Range(-100.0, 100.0),
+    "dry_multiplier": Range(0.0, 100.0),
+    "dry_base": Range(1.0, 100.0),
+    "dry_allowed_length": Range(0, LONGEST_REPETITION),
+    "dry_penalty_last_n": Range(WHOLE_CONTEXT, ID_LIMIT - 1),
     "seed": Range(0, SEED_LIMIT - 1),
 }

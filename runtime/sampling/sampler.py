@@ -1,7 +1,10 @@
 """Draw the next tokens of several rows, each by its own parameters.
 
-Order: penalties, logit bias, grammar mask; then temperature 0 takes the argmax, else top-k, softmax/T,
-typical, top-p, min-p, draw. Everything is lazy: nothing here waits for the device.
+Order: penalties, DRY, logit bias, grammar mask, early ends; then temperature 0 takes the argmax, else
+top-n-sigma, top-k, softmax/T, typical, top-p, min-p, XTC, draw. It is llama.cpp's, but for the temperature,
+which stands last there; XTC counts odds at temperature 1, as there, and spares no token (mlx-lm spares line
+ends and ends of a text). Everything is lazy: nothing here waits for the
+device, but for DRY, which has to know the step's inputs.
 
 Invariants: a row's token depends on its own logits, parameters, position and history only, never on other
 rows, on their order or on how many columns a step has. Rows that want the same kind of work share one pass,
@@ -17,7 +20,8 @@ from collections.abc import Iterable, Sequence
 import mlx.core as mx
 
 from runtime.parts.draws import GuessParams
-from runtime.sampling.group import DrawInput, DrawKind, RowGroup
+from runtime.sampling.group import DrawInput, RowGroup
+from runtime.sampling.kinds import DrawKind
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.rejection import Guesses
 
@@ -36,17 +40,13 @@ class Sampler:
         self._groups = [
             (rows, RowGroup(kind, [params[row] for row in rows])) for kind, rows in members.items()
         ]
-        one = len(self._groups) == 1
-        self._all = self._groups[0][1] if one else RowGroup(DrawKind.all_of([*members]), params)
-        order = [row for rows, _ in self._groups for row in rows]
-        self._back = sorted(
-            range(len(order)), key=order.__getitem__
-        )  # where each row's tokens stand, group by group
+        self._apart = [one for one in self._groups if one[1].kind.by_steps]
+        self._together = _joined([one for one in self._groups if not one[1].kind.by_steps], params)
 
     @property
     def wants_history(self) -> bool:
-        """Some row has penalties, so `sample` must be given `history` and `inputs`."""
-        return any(group.kind.penalised for _, group in self._groups)
+        """Some row has penalties, or DRY, so `sample` must be given `history` and `inputs`."""
+        return any(group.kind.wants_history for _, group in self._groups)
 
     @property
     def wants_odds(self) -> bool:
@@ -67,14 +67,16 @@ class Sampler:
         positions: as in `sample`. texts: of each row its ids, of which those before `stops` are known before
         the step. ids, looks: of `GuessParams`.
         """
-        group = self._all
-        if group.kind.rejecting:
+        if self._apart or self._together is None:
+            return None
+        group, counted = self._together[1], self._counted(positions)
+        if group.kind.dry or (group.ends is not None and group.ends.early(counted)):
             return None
         by, before = group.penalties, None
         if by is not None:
             ends = enumerate(zip(texts, stops, strict=True))
             before = by, [by.recent(row, text, stop) for row, (text, stop) in ends]
-        return GuessParams(ids, group.draws, self._counted(positions), looks, before, group.biased)
+        return GuessParams(ids, group.draws, counted, looks, before, group.biased)
 
     def sample(
         self,
@@ -98,10 +100,18 @@ class Sampler:
         block = DrawInput(logits, self._counted(positions), history, inputs, mask, guesses)
         if len(self._groups) == 1:
             return self._groups[0][1].sample(block)
-        if not self._all.kind.rejecting and (tokens := self._all.at_once(block)) is not None:
-            return tokens
-        drawn = [group.sample(block.take(rows)) for rows, group in self._groups]
-        return mx.concatenate(drawn)[mx.array(self._back)]
+        at_once = self._at_once(block)
+        groups = self._groups if at_once is None else self._apart
+        drawn = [(rows, group.sample(block.take(rows))) for rows, group in groups]
+        return _in_order(drawn if at_once is None else [at_once, *drawn])
+
+    def _at_once(self, block: DrawInput) -> tuple[list[int], mx.array] | None:
+        """Those rows that one operation draws, of several kinds; None where it does not."""
+        if self._together is None:
+            return None
+        rows, group = self._together
+        tokens = group.at_once(block.take(rows) if self._apart else block)
+        return None if tokens is None else (rows, tokens)
 
     def draft(
         self,
@@ -116,17 +126,35 @@ class Sampler:
         for rows that do not reject.
         """
         block = DrawInput(logits, self._counted(positions), history, inputs, mask)
-        odds: list[mx.array | None] = [None] * len(self._back)
-        drawn: list[mx.array] = []
+        odds: list[mx.array | None] = [None] * len(self._dropped)
+        drawn: list[tuple[list[int], mx.array]] = []
         for rows, group in self._groups:
             tokens, its = group.draft(block if len(self._groups) == 1 else block.take(rows))
-            drawn.append(tokens)
+            drawn.append((rows, tokens))
             if its is not None:
                 for place, row in enumerate(rows):
                     odds[row] = its[place : place + 1]
-        if len(drawn) == 1:
-            return drawn[0], odds
-        return mx.concatenate(drawn)[mx.array(self._back)], odds
+        return _in_order(drawn), odds
 
     def _counted(self, positions: Sequence[int]) -> list[int]:
         return [position + more for position, more in zip(positions, self._dropped, strict=True)]
+
+
+def _joined(
+    groups: Sequence[tuple[list[int], RowGroup]], params: Sequence[SamplingParams]
+) -> tuple[list[int], RowGroup] | None:
+    """The rows of several kinds as one group, for `RowGroup.at_once`; None for none."""
+    if len(groups) < 2:
+        return groups[0] if groups else None
+    rows = sorted(row for its, _ in groups for row in its)
+    kind = DrawKind.all_of([group.kind for _, group in groups])
+    return rows, RowGroup(kind, [params[row] for row in rows])
+
+
+def _in_order(drawn: Sequence[tuple[list[int], mx.array]]) -> mx.array:
+    """The tokens of all rows, group by group, in the order of the rows."""
+    if len(drawn) == 1:
+        return drawn[0][1]
+    order = [row for rows, _ in drawn for row in rows]
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return mx.concatenate([tokens for _, tokens in drawn])[mx.array(back)]

@@ -83,6 +83,20 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Breakers:
+    """Every id that this divides."""
+
+    by: int
+    reach: int = 0
+
+    def behind(self, ids: Sequence[int]) -> int:
+        return next((place for place, one in enumerate(reversed(ids)) if self.breaks(one)), len(ids))
+
+    def breaks(self, token: int) -> bool:
+        return token % self.by == 0
+
+
+@dataclass(frozen=True)
 class Job:
     """A request, and when: in which run of the engine, at which of its turns."""
 
@@ -215,7 +229,7 @@ class _Dice(random.Random):
         request = Request(
             tuple(prompt),
             count,
-            self._sampling(free=form is None),
+            self._sampling(len(prompt), stops, free=form is None),
             stops,
             top_logprobs=self.choice((None, None, 0, 1, 20)),
             draft_tokens=self.choice((None, None, None, 0, 1, 3)),
@@ -238,8 +252,10 @@ class _Dice(random.Random):
         found = [(), (("one", 1.0),), (("two", 0.5), ("one", -0.4)), (("one", 0.0),), (("two", 1.0),)]
         return [*found, (("bad", 1.0),)] if "adapter" in self.unsound else found
 
-    def _sampling(self, *, free: bool) -> SamplingParams:
+    def _sampling(self, begins: int, stops: frozenset[int], *, free: bool) -> SamplingParams:
         own: dict[str, Any] = {}
+        if self.random() < 0.25:
+            own["ends"], own["ends_from"] = tuple(stops), begins + self.choice((1, 5, 40))
         if self.random() < 0.5:
             own = {
                 "repeat_penalty": self.choice((1.0, 1.1, 0.7, 100.0)),
@@ -248,11 +264,27 @@ class _Dice(random.Random):
                 "repeat_last_n": self.choice((0, 1, 5, 64, -1, 1000)),
             }
         if self.random() < 0.25:
+            own |= {
+                "dry_multiplier": self.choice((0.8, 5.0, 100.0)),
+                "dry_base": self.choice((1.0, 1.75, 100.0)),
+                "dry_allowed_length": self.choice((0, 1, 2, 4)),
+                "dry_penalty_last_n": self.choice((-1, -1, 5, 64)),
+                "dry_breakers": self.choice((None, Breakers(self.randrange(2, 9)))),
+            }
+        if self.random() < 0.25:
             own["logit_bias"] = {self._id(): self.choice((-100.0, -3.0, 2.0, 100.0)) for _ in range(4)}
         if free and self.random() < 0.2:
             own["suppressed"] = tuple(self.sample(range(self.vocab), 3))
         if self.random() < 0.25:
             return SamplingParams(temperature=0, **own)
+        if self.random() < 0.3:
+            own |= {
+                "top_n_sigma": self.choice((0.0, 0.5, 2.0)),
+                "dynatemp_range": self.choice((0.0, 0.5, 100.0)),
+                "dynatemp_exponent": self.choice((0.0, 1.0, 3.0)),
+                "xtc_probability": self.choice((0.0, 0.5, 1.0)),
+                "xtc_threshold": self.choice((0.0, 0.02, 0.1)),
+            }
         return SamplingParams(
             temperature=self.choice((0.3, 0.8, 1.0, 1.5, 100.0, 1e-4)),
             top_k=self.choice((0, 0, 1, 2, 25, 10**6)),

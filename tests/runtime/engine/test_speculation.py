@@ -1,6 +1,7 @@
 """Speculation never shows: whatever is proposed, by whom and how far, tokens are those of plain decoding."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,16 @@ from tests.support.engines import GREEDY, answer, prompt, run, start
 from tests.support.parity import Reference
 
 WARM = SamplingParams(temperature=1.0, top_k=30, repeat_penalty=1.3, presence_penalty=0.2, seed=5)
+
+SHAPED = SamplingParams(
+    temperature=0.8,
+    top_n_sigma=3.0,
+    dynatemp_range=0.5,
+    xtc_probability=0.5,
+    xtc_threshold=0.02,
+    dry_multiplier=5.0,
+    dry_allowed_length=1,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +88,24 @@ def test_the_tokens_are_those_of_plain_decoding(
     if kind == "itself":
         # What is drafted beyond the end of an answer is lost, and how often that is depends on the machine.
         assert accepted > 0.8 * drafted
+
+
+def test_what_a_place_decides_by_chance_or_by_the_past_is_the_same_in_a_draft(
+    plain: tuple[str, Engine], tmp_path: Path
+) -> None:
+    """XTC's coin, DRY's repetitions, where a text may end: who thinks as the target does finds the same."""
+    entry, engine = plain
+    rows = [
+        replace(SHAPED, seed=seed, ends=(number,), ends_from=40) for seed, number in enumerate((4, 15, 26))
+    ]
+    requests = [request(number, sampling) for number, sampling in enumerate(rows)]
+    wanted = [answer(engine, one) for one in requests]
+    speculating = begin(tmp_path, entry, entry)
+    got, finishes = run(speculating, requests)
+    speculating.close()
+    assert got == wanted
+    usages = [finish.usage for finish in finishes]
+    assert sum(u.accepted_tokens for u in usages) > 0.8 * sum(u.drafted_tokens for u in usages) > 0
 
 
 def test_a_draft_limit_of_zero_is_plain_decoding(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from runtime.sampling import filters
@@ -105,6 +105,69 @@ def test_min_p_is_relative_to_the_best(row: tuple[int, int, float], share: float
     assert int(values.argmax()) in found
 
 
+@given(row=rows, deviations=st.floats(0.05, 6))
+def test_top_n_sigma_counts_deviations_from_the_best(row: tuple[int, int, float], deviations: float) -> None:
+    values = logits(row)
+    values[1::3] = -np.inf
+    inside = values[np.isfinite(values)].astype(np.float64)
+    limit, slack = inside.max() - deviations * inside.std(), 1e-4 * inside.std() + 1e-6
+    found = kept(filters.top_n_sigma(batch(values), column(deviations)))
+    assert set(np.flatnonzero(values > limit + slack).tolist()) <= found
+    assert found <= set(np.flatnonzero(values >= limit - slack).tolist())
+    assert int(values.argmax()) in found
+
+
+@given(row=rows, threshold=st.floats(0, 0.6), temperature=st.floats(0.1, 5))
+def test_xtc_leaves_the_least_likely_top_choice_and_what_is_below(
+    row: tuple[int, int, float], threshold: float, temperature: float
+) -> None:
+    """Of llama.cpp's definition (`llama_sample_xtc_apply`), on odds at temperature 1 of what is left."""
+    values = logits(row)
+    values[1::3] = -np.inf
+    p = probabilities(values)
+    found = kept(
+        filters.xtc(batch(values / np.float32(temperature)), batch(values), column(threshold), mx.array(True))
+    )
+    order = [token for token in np.argsort(-values, kind="stable").tolist() if np.isfinite(values[token])]
+    counts = {sum(bool(p[token] >= threshold * (1 + slack)) for token in order) for slack in (-1e-5, 0, 1e-5)}
+    assert any(found == set(order[max(count - 1, 0) :]) for count in counts)
+
+
+def test_xtc_does_nothing_where_the_coin_says_so() -> None:
+    values = batch(logits((1, 50, 3.0)))
+    assert len(kept(filters.xtc(values, values, column(0.01), mx.array(False)))) == 50
+
+
+def test_xtc_keeps_equals_together_and_the_only_choice() -> None:
+    level = batch(np.zeros(4, np.float32))
+    assert kept(filters.xtc(level, level, column(0.1), mx.array(True))) == {0, 1, 2, 3}
+    alone = batch(np.array([-np.inf, 2.0, -np.inf], np.float32))
+    assert kept(filters.xtc(alone, alone, column(0.0), mx.array(True))) == {1}
+
+
+@given(
+    row=rows,
+    ends=st.tuples(st.floats(0.01, 3), st.floats(0.01, 3)).map(sorted),
+    exponent=st.floats(0, 4),
+)
+def test_a_temperature_follows_the_entropy(
+    row: tuple[int, int, float], ends: list[float], exponent: float
+) -> None:
+    """Of llama.cpp's definition (`llama_sampler_temp_ext_apply`), `ends` being its two temperatures."""
+    values = logits(row)
+    values[1::3] = -np.inf
+    p = probabilities(values)
+    inside = p[p > 0]
+    most = np.log(max(np.isfinite(values).sum(), 2))
+    share = min(max(-(inside * np.log(inside)).sum() / most, 0), 1)
+    assume(share > 1e-3)  # of less float32 knows little, and a small exponent makes much of that
+    low, high = ends
+    found = np.array(filters.tempered(batch(values), column(low), column(high), column(exponent)))[0, 0]
+    expected = values / (low + (high - low) * share**exponent)
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
+    assert np.isneginf(found[1::3]).all()
+
+
 @given(row=rows, mass=masses)
 def test_both_searches_find_the_same_limit(row: tuple[int, int, float], mass: float) -> None:
     values = batch(logits(row))
@@ -127,6 +190,9 @@ def test_ids_that_are_out_stay_out(size: int) -> None:
         filters.top_p(batch(values), column(0.99)),
         filters.typical(batch(values), column(0.99)),
         filters.min_p(batch(values), column(0.1)),
+        filters.top_n_sigma(batch(values), column(3.0)),
+        filters.tempered(batch(values), column(0.5), column(1.5), column(1.0)),
+        filters.xtc(batch(values), batch(values), column(0.9), mx.array(True)),
     ):
         assert kept(found) == {2, 7}
 

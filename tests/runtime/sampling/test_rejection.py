@@ -14,7 +14,8 @@ import pytest
 from runtime.sampling import group as group_room
 from runtime.sampling import noise
 from runtime.sampling.distribution import Distribution
-from runtime.sampling.group import DrawInput, DrawKind, RowGroup
+from runtime.sampling.group import DrawInput, RowGroup
+from runtime.sampling.kinds import DrawKind
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.rejection import Guesses
 from runtime.sampling.sampler import Sampler
@@ -46,7 +47,7 @@ def exact(settings: dict[str, object]) -> np.ndarray:
     its = params(settings)
     group = RowGroup(DrawKind.of(its), [its])
     adjusted = group.adjusted(DrawInput(TARGET[None], [0]))
-    return np.exp(np.array(group.distribution(adjusted).dense(V)))[0]
+    return np.exp(np.array(group.distribution(adjusted, [0]).dense(V)))[0]
 
 
 def play(

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.errors import BadTokenIds
-from runtime.sampling.group import DrawInput, DrawKind, RowGroup
+from runtime.sampling.group import DrawInput, RowGroup
+from runtime.sampling.kinds import DrawKind
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 
@@ -27,6 +28,14 @@ params = st.builds(
     repeat_penalty=st.sampled_from([1.0, 1.0, 1.4]),
     frequency_penalty=st.sampled_from([0.0, 0.3]),
     repeat_last_n=st.sampled_from([-1, 0, 3, 64]),
+    top_n_sigma=st.sampled_from([0.0, 0.0, 0.0, 1.5]),
+    dynatemp_range=st.sampled_from([0.0, 0.0, 0.0, 0.5]),
+    xtc_probability=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
+    xtc_threshold=st.sampled_from([0.1, 0.02]),
+    dry_multiplier=st.sampled_from([0.0, 0.0, 2.0]),
+    dry_allowed_length=st.sampled_from([1, 0]),
+    ends=st.sampled_from([(), (5, 9, V + 3)]),
+    ends_from=st.integers(0, 502),
     seed=st.integers(0, (1 << 64) - 1),
     logit_bias=st.sampled_from([{}, {}, {5: 4.0, 9: -100.0}]),
 )
@@ -138,10 +147,74 @@ def test_a_mask_forbids_before_anything_is_chosen(form: str) -> None:
 
 
 def test_one_allowed_id_is_drawn_at_any_setting() -> None:
-    logits, _ = some_logits(6, 2, 1)
-    mask = mx.arange(V)[None, None] == 17
-    its = [SamplingParams(top_k=5, top_p=0.5, min_p=0.1, typical_p=0.5), SamplingParams(typical_p=0.9)]
-    assert Sampler(its).sample(logits, [1, 1], mask=mx.broadcast_to(mask, (2, 1, V))).tolist() == [[17], [17]]
+    its = [
+        SamplingParams(top_k=5, top_p=0.5, min_p=0.1, typical_p=0.5),
+        SamplingParams(typical_p=0.9),
+        SamplingParams(xtc_probability=1.0, xtc_threshold=0.0),
+        SamplingParams(xtc_probability=1.0, top_k=5, top_n_sigma=0.01),
+        SamplingParams(temperature=0.3, dynatemp_range=0.3),
+        SamplingParams(ends=(17, 3), ends_from=100),
+        SamplingParams(temperature=0, ends=(17,), ends_from=100, logit_bias={17: -50.0}),
+    ]
+    logits, _ = some_logits(6, len(its), 1)
+    mask = mx.broadcast_to(mx.arange(V)[None, None] == 17, (len(its), 1, V))
+    assert Sampler(its).sample(logits, [1] * len(its), mask=mask).tolist() == [[17]] * len(its)
+
+
+def test_the_coin_of_xtc_is_tossed_by_seed_and_position_apart_from_the_draw() -> None:
+    """Two ids, the first of which is all but sure; where XTC acts, the other one is drawn."""
+    logits = mx.broadcast_to(mx.array([20.0, 19.0, *[0.0] * 8]), (1, 4000, 10))
+    cold = SamplingParams(temperature=0.05, seed=3, xtc_probability=0.3)
+    drawn = np.array(Sampler([cold]).sample(logits, [0]))[0]
+    assert set(drawn.tolist()) == {0, 1}
+    assert 0.27 < (drawn == 1).mean() < 0.33
+    later = np.array(Sampler([cold]).sample(logits[:, :50], [1000]))[0]
+    assert later.tolist() == drawn[1000:1050].tolist()
+    warm = SamplingParams(temperature=1.0, seed=3)
+    plain = np.array(Sampler([warm]).sample(logits, [0]))[0]
+    assert abs(np.corrcoef(plain == 1, drawn == 1)[0, 1]) < 0.08
+
+
+def test_a_temperature_of_0_takes_the_likeliest_whatever_xtc_says() -> None:
+    logits = mx.array([[[3.0, 2.9, 0.0]]])
+    assert Sampler([SamplingParams(temperature=0, xtc_probability=1.0)]).sample(logits, [0]).item() == 0
+
+
+def test_a_range_around_a_temperature_of_0_is_drawn_from() -> None:
+    logits = mx.zeros((1, 300, V))
+    tokens = Sampler([SamplingParams(temperature=0, dynatemp_range=1.0, seed=5)]).sample(logits, [0])
+    assert len(set(tokens[0].tolist())) > 50  # pyright: ignore[reportArgumentType]  # a list
+
+
+def test_a_text_does_not_end_before_it_may() -> None:
+    logits = mx.broadcast_to(mx.array([9.0, 0.0, 1.0, 8.0]), (1, 6, 4))
+    its = SamplingParams(temperature=0, ends=(0, 3), ends_from=12)
+    assert Sampler([its]).sample(logits, [9]).tolist() == [[2, 2, 2, 0, 0, 0]]
+
+
+def test_who_may_end_by_now_is_drawn_as_if_nothing_had_been() -> None:
+    sampler = Sampler([SamplingParams(ends=(3,), ends_from=12)])
+    assert sampler.plainly([11], [], ()) is None
+    assert sampler.plainly([12], [], ()) is not None
+
+
+def test_rows_that_one_operation_draws_are_drawn_so_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row with XTC does not make the rest wait for one pass per kind."""
+    its = [
+        SamplingParams(seed=1, xtc_probability=0.5),
+        *(SamplingParams(seed=s, top_k=s) for s in range(3, 7)),
+    ]
+    groups = list[int]()
+    plain = RowGroup.at_once
+
+    def counted(self: RowGroup, block: DrawInput) -> mx.array | None:
+        groups.append(block.logits.shape[0])
+        return plain(self, block)
+
+    monkeypatch.setattr(RowGroup, "at_once", counted)
+    logits, _ = some_logits(4, 5, 1)
+    Sampler(its).sample(logits, [1] * 5)
+    assert groups == [4]
 
 
 def test_a_bias_moves_only_its_row() -> None:
@@ -206,7 +279,7 @@ def test_probabilities_are_the_reference_ones(shared_data: Path) -> None:
             continue
         group = RowGroup(DrawKind.of(p), [p])
         block = DrawInput(mx.array(logits)[None, None], [0])
-        found = np.exp(np.array(group.distribution(group.adjusted(block)).dense(logits.size)))[0, 0]
+        found = np.exp(np.array(group.distribution(group.adjusted(block), [0]).dense(logits.size)))[0, 0]
         np.testing.assert_allclose(found, expected, atol=2e-7)
 
 
