@@ -165,6 +165,11 @@ PARAMETERS: tuple[Word, ...] = (
     Word("repetition_penalty", "repeat_penalty", "mlx-lm, transformers"),
     Word("repetition_context_size", "repeat_last_n", "mlx-lm"),
     Word("typical", "typical_p", "llama.cpp"),
+    Word("top_nsigma", "top_n_sigma", "llama.cpp"),
+    Word("dynatemp_exp", "dynatemp_exponent", "llama.cpp"),
+    Word("dry_sequence_breaker", "dry_sequence_breakers", "llama.cpp"),
+    Word("ignore_eos", "min_tokens", "llama.cpp, vLLM"),
+    Word("min_new_tokens", "min_tokens", "transformers"),
     Word("random_seed", "seed", "various"),
     Word("stop_sequences", "stop", "various"),
     Word("stop_words", "stop", "various"),
@@ -193,14 +198,13 @@ PARAMETERS: tuple[Word, ...] = (
     Word("gpu_layers", "", "llama.cpp", "MLX keeps all layers on one device, so there is none to offload"),
     Word("keep_alive", "", "Ollama", "`modelkit serve --keep-alive` says how long a model stays loaded"),
     Word("logit_bias", "", "OpenAI", "Python and the server take it: chat(messages, logit_bias={id: bias})"),
+    Word("samplers", "", "llama.cpp", "the order of samplers is fixed; one that is not wanted is turned off"),
     Word(
-        "dry_multiplier",
-        "",
-        "llama.cpp",
-        "this sampler is not offered; repeat_penalty discourages repetition",
+        "min_keep", "", "llama.cpp", "samplers keep the likeliest token, and no more than they are meant to"
     ),
+    Word("bad_words", "", "vLLM", "Python and the server take logit_bias, which lowers single tokens"),
     Word(
-        "xtc_probability", "", "mlx-lm", "this sampler is not offered; temperature and min_p shape the text"
+        "allowed_token_ids", "", "vLLM", "an answer's form says what it may be: `run --regex` or `--grammar`"
     ),
     Word("num_beams", "", "transformers", "beams are not offered"),
     Word("do_sample", "", "transformers", "temperature 0 always takes the likeliest token"),

@@ -26,7 +26,7 @@ from modelkit.output.splitter import Splitter, splitter_for
 from modelkit.pack.languages import Languages, no_languages
 from modelkit.prefixes import Prefix
 from modelkit.requests.attached import Chosen
-from modelkit.requests.options import RequestOptions, ToolChoice, sampling_of
+from modelkit.requests.options import RequestOptions, ToolChoice, idle_samplers, sampling_of
 from modelkit.requests.prompt import Prompt, Prompter, Turn
 from modelkit.tokenizer import Tokenizer
 from runtime.cache.prefix import Entry
@@ -35,6 +35,7 @@ from runtime.engine.request import Request
 from runtime.engine.thread import ThreadEnded
 from runtime.loaded import Scores
 from runtime.records import dataclass
+from runtime.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from modelkit.grammars.answers.thinking_budget import Budgeted
     from modelkit.grammars.compiling.compiler import Grammars
     from modelkit.grammars.compiling.grammar import Grammar
+    from runtime.sampling.breakers import Breakers
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Running:
     prompter: Prompter
     own_grammars: "Callable[[], Grammars]"
     """Those of this tokenizer, made when the first answer has a form."""
+    own_breakers: "Callable[[tuple[str, ...]], Breakers]"
+    """What repetitions are not followed across, of texts."""
     defaults: Parameters
     """The parameters that hold unless a request says otherwise."""
     context_length: int
@@ -125,7 +129,7 @@ class Running:
         room = self._room(prompt, asked, len(begins))
         constraint = self._grammar(prompt.turn, asked, calling or ToolChoice())
         ids, source = (begins, prompt.ids) if begins else (prompt.ids, ())
-        sampling = sampling_of(asked.resolved, self.suppressed, asked.logit_bias)
+        sampling = self._sampling(asked, len(ids))
         begun = Beginning(
             sampling.seed,
             room.limit,
@@ -134,7 +138,11 @@ class Running:
             prompt.dropped,
             json=asked.json,
             tools=() if prompt.turn is None else prompt.turn.tool_names,
-            notes=(*(constraint.notes if constraint else ()), *self._unbounded(prompt.turn, asked)),
+            notes=(
+                *(constraint.notes if constraint else ()),
+                *self._unbounded(prompt.turn, asked),
+                *idle_samplers(asked.resolved),
+            ),
         )
         with translated():
             request = Request(
@@ -153,6 +161,19 @@ class Running:
             stream = self.engine.submit(request)
         pieces = Pieces(self.tokenizer, continuing=continuing and self.start_id is None)
         return GenerationStream(stream, pieces, begun, self._splitter(prompt.turn, asked), holder)
+
+    def _sampling(self, asked: RequestOptions, begins: int) -> SamplingParams:
+        """begins: where the first token of the answer stands."""
+        wanted = asked.resolved
+        texts = wanted.dry_sequence_breakers if wanted.dry_multiplier else ()
+        return sampling_of(
+            wanted,
+            self.suppressed,
+            asked.logit_bias,
+            breakers=self.own_breakers(texts) if texts else None,
+            ends=tuple(sorted(self.stop_ids)) if wanted.min_tokens else (),
+            ends_from=begins + wanted.min_tokens,
+        )
 
     def _splitter(self, turn: Turn | None, asked: RequestOptions) -> Splitter | None:
         """What tells thinking, text and calls apart; None where all of it is text."""

@@ -18,6 +18,7 @@ from modelkit.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from modelkit.grammars.compiling.compiler import Grammars
+    from runtime.sampling.breakers import Breakers
 
 
 def start(
@@ -41,6 +42,7 @@ def start(
         tokenizer=ready.tokenizer,
         prompter=prompter,
         own_grammars=_grammars(ready.tokenizer, started.engine.model.vocab_size, stop_ids),
+        own_breakers=_breakers(ready.tokenizer),
         defaults=defaults,
         context_length=started.context_length,
         memory=started.memory,
@@ -75,6 +77,19 @@ def _grammars(tokenizer: Tokenizer, vocab_size: int, stop_ids: frozenset[int]) -
         from modelkit.grammars.compiling.compiler import Grammars
 
         return Grammars(tokenizer, vocab_size, stop_ids)
+
+    return made
+
+
+def _breakers(tokenizer: Tokenizer) -> "Callable[[tuple[str, ...]], Breakers]":
+    @cache
+    def pieces() -> list[bytes]:
+        return tokenizer.bytes_of_all(tokenizer.vocab_size)
+
+    def made(texts: tuple[str, ...]) -> "Breakers":
+        from modelkit.tokenizer.breakers import TextBreakers  # few answers need it
+
+        return TextBreakers(texts, pieces())
 
     return made
 

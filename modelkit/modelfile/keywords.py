@@ -17,12 +17,23 @@ class RequestParameters(TypedDict, total=False):
     top_p: float
     min_p: float
     typical_p: float
+    top_n_sigma: float
+    dynatemp_range: float
+    dynatemp_exponent: float
+    xtc_probability: float
+    xtc_threshold: float
     repeat_last_n: int
     repeat_penalty: float
     presence_penalty: float
     frequency_penalty: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: str | Sequence[str]
     seed: int
     num_predict: int
+    min_tokens: int
     num_keep: int
     context_shift: bool | Literal["off", "on"]
     think: bool | Literal["auto", "off", "on", "minimal", "low", "medium", "high", "xhigh", "max"]

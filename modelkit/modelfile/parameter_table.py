@@ -97,8 +97,8 @@ def _word(scope: Scope, text: str) -> Any:
     return field(default=None, metadata={"kind": "word", "scope": scope, "help": text})
 
 
-def _strings(scope: Scope, text: str) -> Any:
-    return field(default=(), metadata={"kind": "strings", "scope": scope, "help": text})
+def _strings(scope: Scope, text: str, *, default: tuple[str, ...] = ()) -> Any:
+    return field(default=default, metadata={"kind": "strings", "scope": scope, "help": text})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +122,33 @@ class Resolved:
         RANGES["typical_p"],
         "Choose among the most typical tokens that together reach this probability; 1 turns this off.",
     )
+    top_n_sigma: float = _drawn(
+        0.0,
+        RANGES["top_n_sigma"],
+        "Drop tokens whose logit is more than so many standard deviations below the best; 0 turns this off.",
+    )
+    dynatemp_range: float = _drawn(
+        0.0,
+        RANGES["dynatemp_range"],
+        "Let the temperature be up to this much lower where the model is sure, and higher where it is not; 0 "
+        "turns this off.",
+    )
+    dynatemp_exponent: float = _drawn(
+        1.0,
+        RANGES["dynatemp_exponent"],
+        "How dynatemp_range follows the entropy: its share of the most possible, to this power.",
+    )
+    xtc_probability: float = _drawn(
+        0.0,
+        RANGES["xtc_probability"],
+        "How often the top choices are excluded (XTC): of all tokens that reach xtc_threshold only the least "
+        "likely stays; 0 turns this off, and temperature 0 does.",
+    )
+    xtc_threshold: float = _drawn(
+        0.1,
+        RANGES["xtc_threshold"],
+        "The probability that makes a token a top choice; above 0.5 none is left out.",
+    )
     repeat_last_n: int = _drawn(
         64,
         RANGES["repeat_last_n"],
@@ -136,6 +163,28 @@ class Resolved:
     frequency_penalty: float = _drawn(
         0.0, RANGES["frequency_penalty"], "Subtract this from a token's logit for each time it occurred."
     )
+    dry_multiplier: float = _drawn(
+        0.0,
+        RANGES["dry_multiplier"],
+        "Penalise a token that would go on with a repetition (DRY), by this times dry_base to the power of "
+        "the repeated tokens beyond dry_allowed_length; 0 turns this off.",
+    )
+    dry_base: float = _drawn(
+        1.75, RANGES["dry_base"], "By this the penalty of dry_multiplier grows with every repeated token."
+    )
+    dry_allowed_length: int = _drawn(
+        2, RANGES["dry_allowed_length"], "Tokens that may be repeated before dry_multiplier acts."
+    )
+    dry_penalty_last_n: int = _drawn(
+        -1,
+        RANGES["dry_penalty_last_n"],
+        "How many tokens back repetitions are looked for; 0 turns DRY off, -1 is the whole context.",
+    )
+    dry_sequence_breakers: tuple[str, ...] = _strings(
+        "sampling",
+        "Texts that no repetition is followed across; setting one replaces the default.",
+        default=("\n", ":", '"', "*"),
+    )
     seed: int = _int(
         -1,
         -1,
@@ -145,6 +194,14 @@ class Resolved:
     )
     num_predict: int = _int(
         -1, -1, _INT_MAX, "generation", "Most tokens to generate; -1 is as many as the context holds."
+    )
+    min_tokens: int = _int(
+        0,
+        0,
+        _INT_MAX,
+        "generation",
+        "Tokens before which the model cannot end its answer; a stop text, a form that is complete and any "
+        "limit still can.",
     )
     num_keep: int | None = _int(
         None,
@@ -238,7 +295,7 @@ PARAMETERS: dict[str, Parameter] = {f.name: _row(f.name, f.default, f.metadata) 
 
 _ONE_MEMORY = "MLX keeps all layers on one device"
 _LOADING = "weights are mapped into memory where the device can use them so, and read otherwise"
-_NO_SAMPLER = "this sampler is not offered; temperature, top_p and min_p shape the text"
+_NO_SAMPLER = "this sampler is not offered; temperature, top_p, min_p and xtc_probability shape the text"
 REFUSED: dict[str, str] = {
     "num_gpu": f"{_ONE_MEMORY}, so there is none to offload",
     "main_gpu": f"{_ONE_MEMORY}, so there is none to choose",

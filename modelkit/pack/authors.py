@@ -20,6 +20,9 @@ _SAMPLING = {
     "min_p": "min_p",
     "typical_p": "typical_p",
     "repetition_penalty": "repeat_penalty",
+    "xtc_probability": "xtc_probability",  # of GGUF files
+    "xtc_threshold": "xtc_threshold",
+    "min_new_tokens": "min_tokens",
 }
 # What else changes texts in transformers, and the value with which it does not.
 _NOT_APPLIED: Mapping[str, Any] = {
@@ -34,7 +37,6 @@ _NOT_APPLIED: Mapping[str, Any] = {
     "forced_eos_token_id": None,
     "guidance_scale": 1,
     "min_length": 0,
-    "min_new_tokens": 0,
     "no_repeat_ngram_size": 0,
     "num_beams": 1,
     "sequence_bias": None,

@@ -15,7 +15,8 @@ from modelkit.modelfile.keywords import RequestParameters
 from modelkit.modelfile.parameters import refuse_at_load
 from modelkit.requests.attached import Chosen, read_adapters
 from runtime.records import dataclass
-from runtime.sampling.params import BIAS_LIMIT, LARGEST_BIAS, SamplingParams
+from runtime.sampling.breakers import Breakers
+from runtime.sampling.params import BIAS_LIMIT, COLD, LARGEST_BIAS, SamplingParams
 from runtime.sampling.ranges import ID_LIMIT, MOST_LOGPROBS
 
 _MOST_CONTEXT = 2**63 - 1
@@ -138,10 +139,16 @@ def _added(value: object, where: str) -> float:
 
 
 def sampling_of(
-    wanted: Resolved, suppressed: tuple[int, ...] = (), logit_bias: Mapping[int, float] | None = None
+    wanted: Resolved,
+    suppressed: tuple[int, ...] = (),
+    logit_bias: Mapping[int, float] | None = None,
+    *,
+    breakers: Breakers | None = None,
+    ends: tuple[int, ...] = (),
+    ends_from: int = 0,
 ) -> SamplingParams:
     """The sampling that these parameters ask for; without a seed, one is drawn here. suppressed: ids that the
-    model's authors never want drawn.
+    model's authors never want drawn. The rest: as in SamplingParams, which knows no texts.
     """
     return SamplingParams(
         temperature=wanted.temperature,
@@ -149,12 +156,38 @@ def sampling_of(
         top_p=wanted.top_p,
         min_p=wanted.min_p,
         typical_p=wanted.typical_p,
+        top_n_sigma=wanted.top_n_sigma,
+        dynatemp_range=wanted.dynatemp_range,
+        dynatemp_exponent=wanted.dynatemp_exponent,
+        xtc_probability=wanted.xtc_probability,
+        xtc_threshold=wanted.xtc_threshold,
         repeat_penalty=wanted.repeat_penalty,
         repeat_last_n=wanted.repeat_last_n,
         presence_penalty=wanted.presence_penalty,
         frequency_penalty=wanted.frequency_penalty,
+        dry_multiplier=wanted.dry_multiplier,
+        dry_base=wanted.dry_base,
+        dry_allowed_length=wanted.dry_allowed_length,
+        dry_penalty_last_n=wanted.dry_penalty_last_n,
+        dry_breakers=breakers,
+        ends=ends,
+        ends_from=ends_from,
         seed=secrets.randbits(63) if wanted.seed < 0 else wanted.seed,
         logit_bias=logit_bias or {},
         suppressed=suppressed,
         draft_acceptance="rejection" if wanted.draft_acceptance == "rejection" else "coupled",
     )
+
+
+def idle_samplers(wanted: Resolved) -> tuple[str, ...]:
+    """What is said where a sampler was asked for that cannot act beside the others."""
+    notes: list[str] = []
+    greedy = wanted.top_k == 1 or (wanted.temperature < COLD and not wanted.dynatemp_range)
+    if wanted.xtc_probability and greedy:
+        why = "top_k 1" if wanted.top_k == 1 else f"temperature {wanted.temperature:g}"
+        notes.append(f"xtc_probability does nothing: {why} always takes the likeliest token")
+    if wanted.xtc_probability and not greedy and wanted.xtc_threshold > 0.5:
+        notes.append("xtc_probability does nothing: no two tokens reach an xtc_threshold above 0.5")
+    if wanted.dry_multiplier and not wanted.dry_penalty_last_n:
+        notes.append("dry_multiplier does nothing: dry_penalty_last_n is 0")
+    return tuple(notes)

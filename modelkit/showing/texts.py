@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from modelkit.chat.find import find_template
 from modelkit.errors import ModelfileError
-from modelkit.modelfile import MAX_BYTES, MAX_LINES, Directive, Modelfile
+from modelkit.modelfile import MAX_BYTES, MAX_LINES, PARAMETERS, Directive, Modelfile
 from modelkit.modelfile.syntax import count_lines
 from modelkit.pack import origins
 from modelkit.pack.licenses import is_license
@@ -78,7 +78,9 @@ def _sources(package: Package, lines: Iterable[origins.Line]) -> Iterator[str]:
 def parameters(package: Package) -> str:
     """One `name value` per line, texts in quotes as in JSON."""
     pairs = recipe(package).parameters.texts()
-    return "".join(f"{name} {json.dumps(text) if name == 'stop' else text}\n" for name, text in pairs)
+    return "".join(
+        f"{name} {json.dumps(text) if PARAMETERS[name].repeats else text}\n" for name, text in pairs
+    )
 
 
 def system(package: Package) -> str:

@@ -6,6 +6,7 @@
     building, native           the library's tokenizer of a checked file; its failures
     tokenizer, long_texts      text -> ids and back; texts that may be far too long
     stream, decoding, stop     ids -> text piece by piece; stop strings
+    breakers                   texts that no repetition is followed across
     compare, fingerprint       do two tokenizers mean the same
     infill                     prompts for the middle of a text
 

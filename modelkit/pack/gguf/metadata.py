@@ -19,6 +19,8 @@ _SAMPLING = {
     "min_p": "min_p",
     "repeat_penalty": "penalty_repeat",
     "repeat_last_n": "penalty_last_n",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
 }
 """modelkit's parameters, and llama.cpp's names for the defaults in a file."""
 

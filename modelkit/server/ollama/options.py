@@ -22,6 +22,7 @@ _NEAREST = {
     "top_p": (LEAST_TOP_P, 1.0),
     "min_p": (0.0, 1.0),
     "typical_p": (LEAST_TOP_P, 1.0),
+    "top_n_sigma": (0.0, math.inf),
 }
 """Shares and a temperature beyond these mean to Ollama what they themselves mean."""
 _IN_GO = {"int": "integer", "float": "float32", "strings": "array", "choice": "string", "word": "string"}

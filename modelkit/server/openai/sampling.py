@@ -6,6 +6,7 @@ fields of the body. Ranges are those of the PARAMETERs, said in the client's own
 
 from typing import Any
 
+from modelkit.modelfile import PARAMETERS
 from modelkit.server import hints
 from modelkit.server.faults import refused
 from modelkit.server.fields import EMPTY, LEAST_TOP_P, Fields
@@ -23,13 +24,23 @@ _NUMBERS = {
     "presence_penalty": ("presence_penalty",),
     "frequency_penalty": ("frequency_penalty",),
     "repeat_penalty": ("repeat_penalty", "repetition_penalty"),
+    "top_n_sigma": ("top_n_sigma",),
+    "dynatemp_range": ("dynatemp_range",),
+    "dynatemp_exponent": ("dynatemp_exponent",),
+    "xtc_probability": ("xtc_probability",),
+    "xtc_threshold": ("xtc_threshold",),
+    "dry_multiplier": ("dry_multiplier",),
+    "dry_base": ("dry_base",),
 }
 _WHOLES = {
     "top_k": ("top_k",),
-    "repeat_last_n": ("repeat_last_n",),
+    "repeat_last_n": ("repeat_last_n", "repetition_context_size"),
+    "dry_allowed_length": ("dry_allowed_length",),
+    "dry_penalty_last_n": ("dry_penalty_last_n",),
+    "min_tokens": ("min_tokens", "min_new_tokens"),
     "num_predict": ("max_completion_tokens", "max_tokens", "n_predict", "num_predict"),
     "num_keep": ("num_keep", "n_keep"),
-    "draft_num_predict": ("draft_num_predict",),
+    "draft_num_predict": ("draft_num_predict", "num_draft_tokens"),
 }
 _TIERS: dict[str, Priority] = {"flex": "background", "priority": "interactive", "fast": "interactive"}
 _LANGUAGES = "source_language", "target_language"
@@ -37,10 +48,14 @@ _WORDS = {name: (name,) for name in ("context_shift", "draft_acceptance", *_LANG
 
 # What these do elsewhere is not done here; with these values they do nothing there either.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "min_tokens": (0,),
-    "ignore_eos": (False,),
     "stop_token_ids": ([],),
     "bad_words": ([],),
+    "allowed_token_ids": ([],),
+    "samplers": ([],),
+    "min_keep": (0, 1),
+    "n_probs": (0,),
+    "post_sampling_probs": (False,),
+    "xtc_special_tokens": ([],),
     "include_stop_str_in_output": (False,),
     "skip_special_tokens": (True,),
     "use_beam_search": (False,),
@@ -56,14 +71,23 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "mirostat_eta": (0.1,),
     "tfs_z": (1,),
     "top_a": (0,),
-    "top_n_sigma": (-1, 0),
-    "dynatemp_range": (0,),
-    "dynatemp_exponent": (1,),
-    "dry_multiplier": (0,),
-    "xtc_probability": (0,),
     "n_discard": (0,),
     "t_max_predict_ms": (0, -1),
     "penalize_nl": (False,),
+}
+
+# What does some of it here.
+_NO_SAMPLER = "temperature, top_p, min_p and xtc_probability shape the text"
+_INSTEAD = {
+    "mirostat": _NO_SAMPLER,
+    "tfs_z": _NO_SAMPLER,
+    "top_a": _NO_SAMPLER,
+    "bad_words": "logit_bias lowers single tokens",
+    "allowed_token_ids": "regex, grammar or response_format say what an answer may be",
+    "stop_token_ids": "stop ends an answer at a text",
+    "samplers": "their order is fixed, and those that are off do nothing",
+    "n_probs": "top_logprobs gives log-probabilities",
+    "penalize_nl": "penalties treat a line end like any other token",
 }
 
 # An answer is the same without these.
@@ -86,11 +110,6 @@ HINTS: dict[str, hints.Kind] = {
     "request_id": hints.text,
     "priority": hints.whole,
     "spaces_between_special_tokens": hints.flag,
-    "dry_base": hints.number,
-    "dry_allowed_length": hints.whole,
-    "dry_penalty_last_n": hints.whole,
-    "dry_sequence_breakers": hints.texts,
-    "xtc_threshold": hints.number,
     "add_special_tokens": hints.flag,
 }
 
@@ -102,6 +121,8 @@ FIELDS = frozenset(
         *HINTS,
         "seed",
         "stop",
+        "dry_sequence_breakers",
+        "ignore_eos",
         "logit_bias",
         "keep_alive",
         "service_tier",
@@ -119,14 +140,16 @@ def read_sampling(body: Fields) -> dict[str, Any]:
             if spelt is not None:
                 found[name] = body.fit(spelt, name, _meant(name, read(spelt)))
     _refuse_unlike_neutral(body)
-    return found | _seed(body) | _stop(body) | _bias(body) | _adapters(body)
+    return (
+        found | _seed(body) | _stop(body) | _breakers(body) | _endless(body) | _bias(body) | _adapters(body)
+    )
 
 
 def _meant(name: str, value: Any) -> Any:
     """Values that are in range elsewhere."""
     if name == "top_p" and value == 0:
         return LEAST_TOP_P
-    return 0 if name == "top_k" and value == -1 else value  # vLLM's "off"
+    return 0 if name in ("top_k", "top_n_sigma") and value == -1 else value  # "off" in vLLM, and llama.cpp
 
 
 def seeds(options: dict[str, Any], row: int) -> dict[str, Any]:
@@ -175,7 +198,10 @@ def read_priority(body: Fields) -> Priority | None:
 def _refuse_unlike_neutral(body: Fields) -> None:
     for field in [one for one in _NEUTRAL if body.peek.get(one) is not None]:
         if body.raw(field) not in _NEUTRAL[field]:
-            raise refused("invalid_request", f"{body.name(field)} is not offered by this server", field)
+            instead = f": {_INSTEAD[field]}" if field in _INSTEAD else ""
+            raise refused(
+                "invalid_request", f"{body.name(field)} is not offered by this server{instead}", field
+            )
 
 
 def _seed(body: Fields) -> dict[str, Any]:
@@ -187,6 +213,18 @@ def _seed(body: Fields) -> dict[str, Any]:
 def _stop(body: Fields) -> dict[str, Any]:
     stops = [one for one in body.texts("stop") if one]
     return {"stop": body.fit("stop", "stop", stops)} if stops else {}
+
+
+def _breakers(body: Fields) -> dict[str, Any]:
+    """An empty list: repetitions are followed across everything."""
+    field = "dry_sequence_breakers"
+    return {field: body.fit(field, field, body.texts(field))} if body.has(field) else {}
+
+
+def _endless(body: Fields) -> dict[str, Any]:
+    """`ignore_eos`: the model cannot end its answer, so only a limit, a stop text or a complete form does."""
+    ignored = body.flag("ignore_eos", default=False)
+    return {"min_tokens": int(PARAMETERS["min_tokens"].maximum)} if ignored else {}
 
 
 def _bias(body: Fields) -> dict[str, Any]:

@@ -20,9 +20,11 @@ _PARAMETERS = {
     "top_p": "top_p",
     "min_p": "min_p",
     "penalty_repeat": "repetition_penalty",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
 }
-"""llama.cpp's names, and generation_config.json's."""
-_NOT_APPLIED = {"mirostat": 0, "penalty_last_n": -1, "xtc_probability": 0}
+"""llama.cpp's names, and generation_config.json's; of XTC transformers knows nothing."""
+_NOT_APPLIED = {"mirostat": 0, "penalty_last_n": -1}
 """What else changes texts in llama.cpp, and the value with which it does not."""
 
 

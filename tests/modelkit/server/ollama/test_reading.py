@@ -33,6 +33,8 @@ def generate(**body: Any) -> Any:
         ({"num_predict": 12.9, "repeat_last_n": -1}, {"num_predict": 12, "repeat_last_n": -1}),
         ({"stop": ["", "a"]}, {"stop": ["a"]}),
         ({"top_p": 0, "min_p": -1, "temperature": -0.5}, {"top_p": 1e-6, "min_p": 0.0, "temperature": 0.0}),
+        ({"top_n_sigma": -1, "xtc_probability": 1}, {"top_n_sigma": 0.0, "xtc_probability": 1.0}),
+        ({"dry_sequence_breakers": ["x"]}, {"dry_sequence_breakers": ["x"]}),
         ({"top_p": 1.5, "min_p": 2, "typical_p": 0}, {"top_p": 1.0, "min_p": 1.0, "typical_p": 1e-6}),
     ],
 )

@@ -53,11 +53,6 @@ WRONG_HINTS: list[tuple[str, Any, str]] = [
     ("request_id", 9, "a text"),
     ("priority", "high", "a whole number"),
     ("spaces_between_special_tokens", "no", "true or false"),
-    ("dry_base", "1", "a number"),
-    ("dry_allowed_length", 1.5, "a whole number"),
-    ("dry_penalty_last_n", "all", "a whole number"),
-    ("dry_sequence_breakers", 5, "a text, or a list of texts"),
-    ("xtc_threshold", "1", "a number"),
     ("add_special_tokens", 1, "true or false"),
 ]
 
@@ -128,6 +123,17 @@ ACTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"top_k": -1, "min_p": 0.1}, {"top_k": 0, "min_p": 0.1}),
     ({"repetition_penalty": 1.1}, {"repeat_penalty": 1.1}),
     ({"typical": 0.9, "repeat_last_n": 9}, {"typical_p": 0.9, "repeat_last_n": 9}),
+    ({"repetition_context_size": 20, "num_draft_tokens": 3}, {"repeat_last_n": 20, "draft_num_predict": 3}),
+    ({"xtc_probability": 0.5, "xtc_threshold": 0.2}, {"xtc_probability": 0.5, "xtc_threshold": 0.2}),
+    ({"top_n_sigma": -1}, {"top_n_sigma": 0}),
+    ({"dynatemp_range": 0.5, "dynatemp_exponent": 2}, {"dynatemp_range": 0.5, "dynatemp_exponent": 2.0}),
+    ({"dry_multiplier": 0.8, "dry_base": 1.5}, {"dry_multiplier": 0.8, "dry_base": 1.5}),
+    ({"dry_allowed_length": 3, "dry_penalty_last_n": 9}, {"dry_allowed_length": 3, "dry_penalty_last_n": 9}),
+    ({"dry_sequence_breakers": ["\n", "x"]}, {"dry_sequence_breakers": ["\n", "x"]}),
+    ({"dry_sequence_breakers": []}, {"dry_sequence_breakers": []}),
+    ({"min_tokens": 5}, {"min_tokens": 5}),
+    ({"min_new_tokens": 5, "ignore_eos": False}, {"min_tokens": 5}),
+    ({"min_tokens": 5, "ignore_eos": True}, {"min_tokens": 2**31 - 1}),
     ({"presence_penalty": -2, "frequency_penalty": 2}, {"presence_penalty": -2, "frequency_penalty": 2}),
     ({"max_tokens": 5}, {"num_predict": 5}),
     ({"max_tokens": 5, "max_completion_tokens": 7}, {"num_predict": 7}),
@@ -257,9 +263,22 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "tools": [{"name": "g"}]}}),
     ("functions", {"functions": [{"name": "f"}]}),
     ("reasoning_effort", {"reasoning_effort": "huge"}),
-    ("min_tokens", {"min_tokens": 5}),
-    ("ignore_eos", {"ignore_eos": True}),
+    ("min_tokens", {"min_tokens": -1}),
+    ("ignore_eos", {"ignore_eos": 1}),
     ("mirostat", {"mirostat": 2}),
+    ("samplers", {"samplers": ["top_k", "temperature"]}),
+    ("bad_words", {"bad_words": ["x"]}),
+    ("allowed_token_ids", {"allowed_token_ids": [1]}),
+    ("min_keep", {"min_keep": 3}),
+    ("xtc_special_tokens", {"xtc_special_tokens": [1]}),
+    ("xtc_probability", {"xtc_probability": 1.5}),
+    ("top_n_sigma", {"top_n_sigma": -2}),
+    ("dynatemp_range", {"dynatemp_range": "wide"}),
+    ("dry_base", {"dry_base": 0.5}),
+    ("dry_allowed_length", {"dry_allowed_length": 1.5}),
+    ("dry_penalty_last_n", {"dry_penalty_last_n": "all"}),
+    ("dry_sequence_breakers", {"dry_sequence_breakers": 5}),
+    ("dry_sequence_breakers", {"dry_sequence_breakers": [""]}),
     ("stream_options.continuous_usage_stats", {"stream_options": {"continuous_usage_stats": True}}),
     ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),
     ("add_generation_prompt", {"add_generation_prompt": False}),
@@ -460,3 +479,8 @@ def test_any_completion_is_read_or_refused(body: dict[str, Any]) -> None:
 def test_any_response_is_read_or_refused(body: dict[str, Any]) -> None:
     with contextlib.suppress(ModelkitError):
         read_response(Fields(body), Kept())
+
+
+def test_a_sampler_that_is_not_offered_is_refused_with_what_is() -> None:
+    with pytest.raises(Refused, match=r"mirostat is not offered by this server: .*xtc_probability"):
+        chat(mirostat=2)

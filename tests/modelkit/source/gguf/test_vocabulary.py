@@ -213,7 +213,7 @@ def test_what_the_authors_sample_with_is_kept() -> None:
 @pytest.mark.parametrize(
     ("said", "noted"),
     [
-        ({"xtc_probability": 0.5, "mirostat": 2}, ["mirostat", "xtc_probability"]),
+        ({"xtc_probability": 0.5, "mirostat": 2}, ["mirostat"]),
         ({"xtc_probability": 0.0, "mirostat": 0, "penalty_last_n": 64}, []),
         ({"penalty_repeat": 1.5, "penalty_last_n": 64}, ["penalty_last_n"]),
         ({"penalty_repeat": 1.5, "penalty_last_n": -1}, []),
