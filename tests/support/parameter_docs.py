@@ -3,11 +3,12 @@
 python -m tests.support.parameter_docs    rewrites them in place
 """
 
+import json
 import re
 from pathlib import Path
 
 from modelkit.modelfile import PARAMETERS, REFUSED
-from modelkit.modelfile.parameter_table import AS_HERE, PASSED_OVER
+from modelkit.modelfile.parameter_table import AS_HERE, PASSED_OVER, Parameter
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "modelfile.md"
 _PLACE = re.compile(r"(<!-- parameters -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -17,11 +18,16 @@ def tables() -> str:
     """Two Markdown tables: what each parameter means, and why some names of Ollama's are refused."""
     lines = ["| name | value | default | |", "|---|---|---|---|"]
     for row in PARAMETERS.values():
-        default = {None: "decided at run time", (): "none"}.get(row.default, row.default)
-        lines.append(f"| `{row.name}` | {row.expected} | {default} | {row.help} |")
+        lines.append(f"| `{row.name}` | {row.expected} | {_default(row)} | {row.help} |")
     lines += ["", "| refused | because |", "|---|---|"]
     lines += [f"| `{name}` | {why}{_noted(name)} |" for name, why in REFUSED.items()]
     return "\n".join(lines) + "\n"
+
+
+def _default(row: Parameter) -> object:
+    if isinstance(row.default, tuple):
+        return " ".join(f"`{json.dumps(text)}`" for text in row.default) or "none"
+    return "decided at run time" if row.default is None else row.default
 
 
 def _noted(name: str) -> str:
