@@ -62,7 +62,7 @@ def _settle(
             if options and options[0].names[0] not in tried and options[0].names[0] not in settled:
                 tried[options[0].names[0]] = place
         if not tried:
-            names = [shown(pair.names[0]) for pair, _ in waiting]
+            names = dict.fromkeys(shown(pair.names[0]) for pair, _ in waiting)  # two may be for one module
             refuse(
                 adapter.label, [f"{name} has a pair of shapes that the base has not" for name in names], HINT
             )

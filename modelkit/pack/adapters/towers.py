@@ -1,5 +1,5 @@
-"""What an adapter does to parts of a model that nothing here runs: towers for images and sound, and what
-stands beside an encoder for other tasks.
+"""What an adapter does to parts of a model that nothing here runs: towers for images and sound, experts and
+gates that no text meets, and what stands beside an encoder for other tasks.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,8 +27,12 @@ def without_towers(
     def sees(name: str) -> bool:
         return towers.has(name) or USUAL.has(name)
 
+    def spares(name: str) -> bool:
+        return bool(checkpoint.spare) and name.endswith(checkpoint.spare)
+
     parts = (
         (sees, "for images and sound", "models run on text here"),
+        (spares, "for what no text here meets", "nothing would come of it"),
         (checkpoint.never_read, "for other tasks", "embeddings are made of hidden states alone"),
     )
     for has, what, why in parts:

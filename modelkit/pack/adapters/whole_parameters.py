@@ -81,4 +81,4 @@ def _equal(adapter: AdapterSource, saved: TensorInfo, base: Source, own: TensorI
 
 
 def size(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape))
+    return "×".join(map(str, shape)) or "one number"

@@ -214,9 +214,10 @@ def _of_parameters(
     made: list[Pair] = []
     for name in names:
         rank, scale = config.rank_of(name), config.scale_of(name)
-        if name.endswith(".weight") and a.shape[0] == b.shape[1] == rank:
+        alone = a.shape[0] == b.shape[1] == rank
+        if alone:
             made.append(Pair((name,), Factor(b), Factor(a), scale, parameter=True))
-        elif a.shape[0] == b.shape[1] and not a.shape[0] % rank:
+        if a.shape[0] == b.shape[1] and not a.shape[0] % rank and not (alone and name.endswith(".weight")):
             experts = a.shape[0] // rank
             left, right = Factor(b, experts=experts, rank_last=True), Factor(a, experts=experts)
             made.append(Pair((name,), left, right, scale, either_way=True))

@@ -9,7 +9,7 @@ from typing import Any
 from modelkit.arguments import absolute
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.adapters import mlx, peft
-from modelkit.source.adapters.value import AdapterSource
+from modelkit.source.adapters.value import AdapterSource, other_types, refuse
 from modelkit.source.gguf.folder import is_gguf, is_gguf_file
 from modelkit.source.sniff import weights_kind
 from modelkit.source.tree import Files, read_directory
@@ -48,7 +48,9 @@ def read_folder(files: Files, label: str, config: Mapping[str, Any] | None = Non
     if peft.CONFIG not in files and found:
         raise SourceError(f"{label} has no {peft.CONFIG}", hint="Copy it from where the adapter came from.")
     if len(found) == 1:
-        return found[0](files, label)
+        read = found[0](files, label)
+        refuse(label, other_types(read.replacing))
+        return read
     if len(models) == 1 and not found:
         return _of_gguf(files[models[0]], config, f"{label}/{models[0]}")
     if found:

@@ -4,7 +4,7 @@ A matrix W [R, C] (R outputs; of a table R ids) gets + scale · left right, with
 a stack [E, R, C] likewise for each of its E. Nothing here reads numbers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, Literal, NoReturn
 
@@ -17,6 +17,8 @@ from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
 MAX_RANK = 1 << 16
+Q8_0 = "Q8_0"
+"""GGUF's blocks of 32 numbers, a type that halves of its pairs may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,11 @@ class AdapterSource:
             *self.kernels,
         }
 
+    @property
+    def replacing(self) -> tuple[TensorInfo, ...]:
+        """The tensors that stand for the base's own: whole ones and rows, and layers that were saved."""
+        return (*self.whole.values(), *(one.values for one in self.rows), *self.saved.values())
+
     def renamed(self, name: Callable[[str], str]) -> "AdapterSource":
         """For a checkpoint that calls everything otherwise."""
         return replace(
@@ -185,12 +192,22 @@ def refuse_field(label: str, name: str, value: object, hint: str | None = None) 
     )
 
 
+def other_types(tensors: Iterable[TensorInfo]) -> list[str]:
+    """A sentence for each that holds no floats that are read here."""
+    wanted = f"{', '.join(FLOATS[:-1])} or {FLOATS[-1]}"
+    return [
+        f"`{shown(tensor.name)}` is {tensor.dtype}, and {wanted} was expected"
+        for tensor in tensors
+        if tensor.dtype not in FLOATS
+    ]
+
+
 def check_pair(pair: Pair, wanted: int | None) -> str | None:
     """What is wrong with a pair by itself: shapes that do not meet, a rank other than its config's."""
     name, left, right = pair.names[0].removesuffix(".weight"), pair.left.shape, pair.right.shape
-    odd = [tensor for tensor in pair.tensors if tensor.dtype not in FLOATS]
+    odd = other_types([one for one in pair.tensors if pair.made is None or one.dtype != Q8_0])
     if odd:
-        return f"`{shown(odd[0].name)}` is {odd[0].dtype}, and {' or '.join(FLOATS)} was expected"
+        return odd[0]
     if len(left) != len(right) or left[:-2] != right[:-2] or left[-1] != right[-2]:
         return f"A and B of {shown(name)} do not meet: {list(right)} and {list(left)}"
     if not 0 < pair.rank <= MAX_RANK or 0 in (*left, *right):

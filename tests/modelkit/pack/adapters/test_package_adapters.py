@@ -13,9 +13,12 @@ from safetensors.numpy import load_file, save_file
 import modelkit
 from modelkit.errors import ModelkitError
 from modelkit.modelfile import Modelfile
+from modelkit.pack.adapters.place import place
 from modelkit.pack.adapters.stored import VERSION, read_stored
+from modelkit.pack.adapters.towers import without_towers
 from modelkit.pack.metadata import FILE, read_metadata
 from modelkit.pack.prepare import prepare
+from modelkit.source.adapters.reading import read_adapter
 from modelkit.store.store import Store
 from runtime.models import describe
 from tests.support.adapter_references import AdapterReference
@@ -25,7 +28,9 @@ from tests.support.peft_folders import pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
 
 WEIGHTS = "adapters/lora/adapter.safetensors"
-Q = "base_model.model.model.layers.1.self_attn.q_proj"
+TRUNK = "base_model.model.model"
+Q = f"{TRUNK}.layers.1.self_attn.q_proj"
+ROWS = f"{TRUNK}.embed_tokens.token_adapter.trainable_tokens_delta"
 TENSORS = {
     f"{Q}.lora_A.weight": random_tensor("a", (3, 64)),
     f"{Q}.lora_B.weight": random_tensor("b", (64, 3)),
@@ -113,6 +118,22 @@ def test_what_is_for_images_is_left_out_and_told(tmp_path: Path) -> None:
     write_peft(tmp_path / "seen", seen, r=2)
     with pytest.raises(ModelkitError, match="seen changes what is for images and sound alone"):
         create(tmp_path, "FROM ./model\nADAPTER ./seen\n")
+
+
+def test_what_experts_for_images_have_is_left_out_and_told(tmp_path: Path) -> None:
+    """PEFT's `experts.down_proj` is that of both mixtures of ERNIE 4.5 VL."""
+    record = Reference("ernie4_5_vl_moe").record
+    described = describe(record["config"])
+    tensors: dict[str, np.ndarray] = {}
+    for name, shape in record["tensors"].items():
+        if name.endswith("_moe.experts.down_proj"):
+            left, right = pair_for(name, tuple(shape), 3, input_first=False)
+            tensors |= peft_tensors(name, left, right)
+    folder = write_peft(tmp_path / "both", tensors, target_parameters=["experts.down_proj"])
+    adapter, notes = without_towers(read_adapter(folder), described, record["tensors"])
+    assert adapter.pairs
+    assert not any(".vision_moe." in name for name in adapter.names)
+    assert any("for what no text here meets, and are left out" in note for note in notes)
 
 
 @pytest.mark.parametrize(
@@ -463,6 +484,25 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         _tensors(lambda t: t.update({f"{Q}.lora_A.weight": np.zeros((3, 64), np.int32)})),
         "is I32",
     ),
+    "dtype of a whole table": (
+        _tensors(lambda t: t.update({f"{TRUNK}.embed_tokens.weight": np.zeros((128, 64))})),
+        "is F64, and F32, F16 or BF16 was expected",
+    ),
+    "dtype of a bias": (
+        _tensors(lambda t: t.update({f"{Q}.bias": np.zeros(64, np.int64)})),
+        "is I64, and F32, F16 or BF16 was expected",
+    ),
+    "dtype of a saved table": (
+        _tensors(lambda t: t.update({f"{TRUNK}.embed_tokens.base_layer.weight": np.zeros((128, 64))})),
+        "is F64, and F32, F16 or BF16 was expected",
+    ),
+    "dtype of rows": (
+        lambda folder: (
+            _config(trainable_token_indices=[1, 2])(folder),
+            _tensors(lambda t: t.update({ROWS: np.zeros((2, 64), np.uint8)}))(folder),
+        ),
+        "is U8, and F32, F16 or BF16 was expected",
+    ),
     "nothing of a LoRA": (
         _tensors(lambda t: t.update({f"{Q}.lora_E": np.zeros(3, np.float32)})),
         "is nothing that a LoRA has",
@@ -511,8 +551,8 @@ def test_dora_of_experts_is_refused_before_anything_is_written_and_fused(tmp_pat
     write_tokenizer(write_checkpoint(tmp_path / "model", config, record["tensors"]), tokens=128)
     experts, rows, columns = record["tensors"]["model.layers.0.mlp.experts.down_proj"]
     tensors: dict[str, np.ndarray] = {}
-    for place in range(experts):
-        module = f"model.layers.0.mlp.experts.{place}.down_proj"
+    for expert in range(experts):
+        module = f"model.layers.0.mlp.experts.{expert}.down_proj"
         left, right = pair_for(module, (rows, columns), 3, input_first=False)
         tensors |= peft_tensors(f"{module}.weight", left, right)
         tensors[f"base_model.model.{module}.lora_magnitude_vector"] = np.full(rows, 0.7, np.float32)
@@ -533,3 +573,18 @@ def test_two_adapters_of_one_name_are_refused(name: str, folder: Path) -> None:
     write_peft(folder / "b" / name, TENSORS)
     with pytest.raises(ModelkitError, match=r"Modelfile:3:1: .*called lora already"):
         create(folder, f"FROM ./model\nADAPTER ./a/lora\nADAPTER ./b/{name}/adapter_model.safetensors\n")
+
+
+def test_a_parameter_that_is_no_layers_is_refused_by_what_it_is(tmp_path: Path) -> None:
+    """`fn` of hyper-connections is one matrix, and no stack of one."""
+    record = Reference("hy_v4").record
+    name = "model.layers.0.attn_hc.fn"
+    rows, columns = record["tensors"][name]
+    stem = f"base_model.model.{name.removesuffix('.fn')}"
+    tensors = {
+        f"{stem}.lora_A.weight": random_tensor("a", (3, columns)),
+        f"{stem}.lora_B.weight": random_tensor("b", (rows, 3)),
+    }
+    folder = write_peft(tmp_path / "lora", tensors, target_parameters=["attn_hc.fn"])
+    with pytest.raises(ModelkitError, match=r"attn_hc\.fn is not a matrix that adapters change"):
+        place(read_adapter(folder), describe(record["config"]), record["tensors"])
