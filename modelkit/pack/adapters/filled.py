@@ -16,6 +16,7 @@ from modelkit.pack.adapters.place import Placed, Placement
 from modelkit.pack.adapters.words import Words, of_floats, read_words
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.adapters.value import Factor, Pair
+from modelkit.source.tensor import FLOATS
 from runtime.loading.row_trace import placed as placed_whole
 from runtime.models import Described
 from runtime.nn.adapters.low_rank import HEAD
@@ -100,7 +101,9 @@ def _exact(one: Placed) -> bool:
     """Do numbers move only?"""
     kinds = {tensor.dtype for pair in one.pairs for tensor in pair.tensors}
     scales = {pair.scale for pair in one.pairs}
-    return len(kinds) == 1 and len(scales) == 1 and bool((one.arrival.times == 1).all())
+    return (
+        len(kinds) == 1 and kinds <= set(FLOATS) and len(scales) == 1 and bool((one.arrival.times == 1).all())
+    )
 
 
 def _matrix(one: Placed, place: int, factors: list[tuple[Words, Words]], exact: bool) -> tuple[Words, Words]:

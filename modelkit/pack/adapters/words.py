@@ -4,6 +4,7 @@ import numpy as np
 
 from modelkit.errors import MalformedFile
 from modelkit.pack.writing.reader import Reader
+from modelkit.source.adapters.value import Q8_0
 from modelkit.source.tensor import TensorInfo
 from runtime.quoting import shown
 from runtime.records import dataclass
@@ -50,11 +51,26 @@ def of_floats(values: np.ndarray) -> Words:
 def read_words(reader: Reader, tensor: TensorInfo) -> Words:
     """The tensor's numbers. Raises MalformedFile for NaN and infinities."""
     raw = reader.read_range(tensor.path, tensor.start, tensor.stop)
+    if tensor.dtype == Q8_0:
+        return _of_blocks(raw, tensor)
     array = np.frombuffer(raw, _WORD[tensor.dtype]).reshape(tensor.shape)
     exponent = _EXPONENT[tensor.dtype]
     if ((array & exponent) == exponent).any():
-        raise MalformedFile(
-            f"`{shown(tensor.name)}` has numbers that are NaN or infinite",
-            hint="The adapter is damaged, or its training diverged. Take an earlier checkpoint of it.",
-        )
+        raise _not_finite(tensor)
     return Words(tensor.dtype, array)
+
+
+def _of_blocks(raw: bytes | bytearray | memoryview, tensor: TensorInfo) -> Words:
+    """Each has a scale and 32 numbers, whose products float32 holds exactly."""
+    blocks = np.frombuffer(raw, [("scale", "<f2"), ("codes", "i1", 32)])
+    scales = blocks["scale"].astype(np.float32)
+    if not np.isfinite(scales).all():
+        raise _not_finite(tensor)
+    return of_floats((scales[:, None] * blocks["codes"]).reshape(tensor.shape))
+
+
+def _not_finite(tensor: TensorInfo) -> MalformedFile:
+    return MalformedFile(
+        f"`{shown(tensor.name)}` has numbers that are NaN or infinite",
+        hint="The adapter is damaged, or its training diverged. Take an earlier checkpoint of it.",
+    )

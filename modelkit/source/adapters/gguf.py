@@ -3,7 +3,7 @@
 The table of architectures says what X is in a checkpoint and how its rows moved
 (`source.gguf.architectures`); a pair goes back the same way. llama.cpp's matrices have their outputs first,
 and so have pairs here: what a checkpoint turns over is left as it is. Alpha 0 is scale 1, as in llama.cpp.
-Norms that were trained are there whole.
+Norms that were trained are there whole. `--outtype q8_0` makes blocks of halves whose rows divide into them.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.errors import SourceError, UnsupportedSource
-from modelkit.source.adapters.value import AdapterSource, Factor, GgufOrigin, Pair, check_pair, refuse
+from modelkit.source.adapters.value import Q8_0, AdapterSource, Factor, GgufOrigin, Pair, check_pair, refuse
 from modelkit.source.gguf.architectures import Origin, halves, read_adapter
 from modelkit.source.gguf.architectures.changes import Turned
 from modelkit.source.gguf.architectures.moves import meant_shape
@@ -24,7 +24,7 @@ from modelkit.source.tensor import TensorInfo
 from runtime.config.text import text_config
 from runtime.quoting import shown
 
-_FLOATS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
+_TYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": Q8_0}
 
 
 def read_gguf_adapter(path: Path, config: Mapping[str, Any] | None, label: str) -> AdapterSource:
@@ -60,20 +60,25 @@ def read_gguf_adapter(path: Path, config: Mapping[str, Any] | None, label: str) 
 
 
 def _stored(tensor: GgufTensor, label: str) -> TensorInfo:
-    dtype = _FLOATS.get(tensor.type.name)
-    if dtype is None:
-        raise UnsupportedSource(
-            f"{label}: `{shown(tensor.name)}` is {tensor.type.name.upper()}; adapters are F32, F16 or BF16"
-        )
     halves_of, _, half = tensor.name.rpartition(".")
-    shape = meant_shape(halves_of, tensor.shape, 2) if half in ("lora_a", "lora_b") else tensor.shape
+    paired = half in ("lora_a", "lora_b")
+    dtype = _TYPES.get(tensor.type.name)
+    if dtype is None or (dtype == Q8_0 and not paired):
+        raise UnsupportedSource(
+            f"{label}: `{shown(tensor.name)}` is {tensor.type.name.upper()}; adapters are F32, F16, BF16 or "
+            "Q8_0, and norms in them floats"
+        )
+    shape = meant_shape(halves_of, tensor.shape, 2) if paired else tensor.shape
     return TensorInfo(tensor.name, dtype, shape, tensor.path, tensor.start, tensor.stop)
 
 
 def _mixed(origin: Origin, tensors: Mapping[str, TensorInfo]) -> str | None:
-    kinds = {tensors[stored].dtype for name in origin.tensors for stored, _ in halves(name)}
+    # llama.cpp's Q8_0 takes one half alone where the rank is no multiple of 32, and the other is F16.
+    kinds = {
+        (tensors[halves(name)[0][0]].dtype, tensors[halves(name)[1][0]].dtype) for name in origin.tensors
+    }
     ranks = {_factor(tensors, name, 0).shape[-1] for name in origin.tensors}
-    if len(origin.tensors) > 1 and (len(kinds) > 1 or len(ranks) > 1):
+    if len(kinds) > 1 or len(ranks) > 1:
         return f"the pairs that make {shown(origin.name)} are of several types or ranks"
     return None
 

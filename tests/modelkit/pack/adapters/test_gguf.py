@@ -111,6 +111,42 @@ def test_halves_of_rank_1_may_be_vectors(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[1][tensor], array, err_msg=tensor)
 
 
+@pytest.mark.parametrize(("name", "rank"), [("llama", 32), ("llama", 8), ("phi3_window", 8)])
+def test_what_is_in_blocks_is_what_they_hold(name: str, rank: int, tmp_path: Path) -> None:
+    """`--outtype q8_0`, which leaves a half whose rows do not divide in F16."""
+    record = Reference(name).record
+    described = describe(record["config"])
+    shapes = {key: tuple(shape) for key, shape in record["tensors"].items()}
+    fused = name != "llama"
+    rows, width = shapes["model.layers.0.self_attn." + ("qkv_proj.weight" if fused else "q_proj.weight")]
+    stem = f"blk.0.{'attn_qkv' if fused else 'attn_q'}.weight.lora_"
+    rng = np.random.default_rng(3)
+    floats: dict[str, np.ndarray] = {}
+    tensors: list[Tensor] = []
+    for leaf, shape in (("a", (rank, width)), ("b", (rows, rank))):
+        if shape[1] % 32:
+            array = rng.standard_normal(shape, np.float32).astype(np.float16)
+            tensors.append(Tensor(f"{stem}{leaf}", "f16", shape, array.tobytes()))
+            floats[f"{stem}{leaf}"] = array.astype(np.float32)
+            continue
+        scales = rng.random((shape[0] * shape[1] // 32, 1)).astype("<f2")
+        codes = rng.integers(-127, 128, (len(scales), 32)).astype(np.int8)
+        data = b"".join(scale.tobytes() + code.tobytes() for scale, code in zip(scales, codes, strict=True))
+        tensors.append(Tensor(f"{stem}{leaf}", "q8_0", shape, data))
+        floats[f"{stem}{leaf}"] = (scales.astype(np.float32) * codes).reshape(shape)
+    said = {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": 6.0}
+    said["general.architecture"] = "phi3" if fused else "llama"
+    (tmp_path / "blocks.gguf").write_bytes(bytes(Gguf(said, tensors)))
+    (tmp_path / "floats.gguf").write_bytes(lora_file(floats, architecture=str(said["general.architecture"])))
+    found = [
+        fill(place(read_adapter(tmp_path / f"{kind}.gguf", record["config"]), described, shapes), described)
+        for kind in ("blocks", "floats")
+    ]
+    assert found[0][0].keys() == found[1][0].keys()
+    for key, words in found[1][0].items():
+        np.testing.assert_array_equal(found[0][0][key].floats(), words.floats(), err_msg=key)
+
+
 @pytest.mark.parametrize("alpha", [float("nan"), float("inf"), 1e30])
 def test_an_alpha_that_is_no_number_is_refused_by_name(alpha: float, tmp_path: Path) -> None:
     path = tmp_path / "lora.gguf"
