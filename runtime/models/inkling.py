@@ -320,6 +320,7 @@ FAMILY = Family(
             stacks=STACKS,
             paired=((".w13_dn.", (".gate_proj.", ".up_proj.")),),
             modules=(*WRAPPED, *PUBLISHED),
+            norms_rows=True,
             heads=("mtp.",),
         )
     ),

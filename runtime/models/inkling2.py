@@ -311,6 +311,7 @@ def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
         dealt=("w13_",),
         stacks=STACKS,
         modules=(*WRAPPED, (".weight_proj.weight", ".weight_proj"), *_ENDS, *_NAMES),
+        norms_rows=True,
         heads=("mtp.",),
     )
 

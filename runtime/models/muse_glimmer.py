@@ -190,5 +190,5 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    checkpoint=always(Checkpoint(rows=ROWS, towers=_TOWERS)),
+    checkpoint=always(Checkpoint(rows=ROWS, norms_rows=True, towers=_TOWERS)),
 )

@@ -253,6 +253,7 @@ FAMILY = Family(
     checkpoint=always(
         Checkpoint(
             default_layers=62,
+            norms_rows=True,
             towers=Towers(
                 images=("vision_tower.", "vision_adapter.", "vision_projection."), sound=("audio_tower.",)
             ),

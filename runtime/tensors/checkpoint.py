@@ -79,6 +79,8 @@ class Checkpoint:
     repeated: str = ""
     """A module that transformers' class has in every layer that runs it, though its weights are those of the
     first (`borrows`)."""
+    norms_rows: bool = False
+    """Does transformers' class norm the embedding's rows within the table's module?"""
     inside: tuple[str, str] = ("model.language_model.", "")
     """In a wrapper: transformers 5's prefixes of the text model's names, and of the head's."""
     towers: Towers = Towers()  # frozen

@@ -2,7 +2,8 @@
 
 selection, package_adapters  which adapters a package gets
 place, orientation  names of a checkpoint -> which modules of the network an adapter changes
-shared_blocks       blocks that several layers run
+shared_blocks, shared_table  blocks that several layers run; the table of encoder and decoder
+normed_tables       tables whose module norms their rows
 whole_parameters    layers, tables and heads that come whole
 towers, own_head    parts that do not run; heads that are tied to the embedding
 filled, words       its numbers, moved to where they belong; as they are stored

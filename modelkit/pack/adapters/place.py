@@ -13,8 +13,10 @@ import mlx.nn as nn
 import numpy as np
 
 from modelkit.errors import SourceError
+from modelkit.pack.adapters.normed_tables import refuse_behind_norms
 from modelkit.pack.adapters.orientation import HINT, Shapes, oriented
 from modelkit.pack.adapters.shared_blocks import for_first_use
+from modelkit.pack.adapters.shared_table import for_one_table
 from modelkit.pack.adapters.whole_parameters import TOKENS_HINT, size
 from modelkit.pack.tying import is_head
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
@@ -103,8 +105,10 @@ class Placement:
 
 def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Placement:
     """stored: the base's own tensors (name -> shape). Raises SourceError, WeightMismatch."""
+    refuse_behind_norms(adapter, described)
     network = parameters(described)
-    adapter = _with_trunk(for_first_use(adapter, described), network)
+    adapter = for_one_table(for_first_use(adapter, described), described)
+    adapter = _with_trunk(adapter, network)
     kinds = kinds_of(described)
     tables = {name for name, kind in kinds.items() if kind == "table"}
     pairs = oriented(adapter, described, stored, tables)

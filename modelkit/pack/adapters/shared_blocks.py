@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 from modelkit.errors import UnsupportedSource
-from modelkit.source.adapters.value import AdapterSource, Pair
+from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair
 from modelkit.source.tensor import TensorInfo
 from runtime.models import Described
 from runtime.quoting import shown
@@ -56,7 +56,7 @@ def for_first_use(adapter: AdapterSource, described: Described) -> AdapterSource
     for lender, layers in uses.items():
         for name in [name for name in (*pairs, *whole) if layer_of(name, described) in layers]:
             own, said = in_layer(name, lender), pairs if name in pairs else whole
-            if not _same(said.get(in_layer(own, layer)) for layer in layers):
+            if not same(said.get(in_layer(own, layer)) for layer in layers):
                 _refuse(adapter, own, layers, described)
     borrowed = {layer for layers in uses.values() for layer in layers[1:]}
     kept = {name for name in (*pairs, *whole) if layer_of(name, described) not in borrowed}
@@ -86,13 +86,16 @@ def for_every_use(said: Mapping[str, _Said], described: Described) -> dict[str, 
     return found
 
 
-def _same(said: Iterable[Pair | TensorInfo | None]) -> bool:
+def same(said: Iterable[Pair | TensorInfo | OwnRows | None]) -> bool:
+    """Is anything said, and the same of all? Reads the numbers."""
     first, *others = map(_numbers, said)
     return first is not None and all(first == other for other in others)
 
 
-def _numbers(said: Pair | TensorInfo | None) -> object:
+def _numbers(said: Pair | TensorInfo | OwnRows | None) -> object:
     """All that decides what it does; None where nothing is said."""
+    if isinstance(said, OwnRows):
+        return said.ids, _numbers(said.values)
     if isinstance(said, Pair):
         return said.scale, [_numbers(tensor) for tensor in said.tensors]
     if said is None:
