@@ -21,7 +21,7 @@ from runtime.records import dataclass
 
 Operations = Literal["plain", "cpu", "blas", "gpu"]
 _KERNELS = {
-    "MODELKIT_KERNELS": ("off", "required", "plain", "avx2", "avxvnni", "avx512", "neon"),
+    "MODELKIT_KERNELS": ("off", "required", "plain", "avx2", "avxvnni", "avx512", "neon", "dotprod", "i8mm"),
     "MODELKIT_KERNELS_ACTIVATIONS": ("i16", "f32"),
 }
 

@@ -37,8 +37,8 @@ for each column or, where they share work among threads (`*_rows.c`), once; node
 `kernels` is the extension module, or None. Nothing else of the project imports it by itself.
 
 MODELKIT_KERNELS chooses: off; required, for an error where there are none; or the name of a column (plain,
-avx2, avxvnni, avx512, neon) for the sake of comparison. MODELKIT_KERNELS_ACTIVATIONS=f32 has packed integers
-multiplied in float32, slower, where i16 makes whole numbers of activations.
+avx2, avxvnni, avx512, neon, dotprod, i8mm) for the sake of comparison. MODELKIT_KERNELS_ACTIVATIONS=f32 has
+packed integers multiplied in float32, slower, where i16 makes whole numbers of activations.
 """
 
 from dataclasses import replace

@@ -54,10 +54,16 @@ COLUMNS = {
             "-mavx512vnni", "-mprefer-vector-width=512",
         ],
     },
-    "aarch64": {"plain": ["-DMK_NO_SIMD", "-O2"], "neon": []},
+    "aarch64": {
+        "plain": ["-DMK_NO_SIMD", "-O2"],
+        "neon": [],
+        # GCC's first scheduling loads so early that registers spill: up to 1.9 times the instructions.
+        "dotprod": ["-march=armv8.2-a+dotprod", "-fno-schedule-insns"],
+        "i8mm": ["-march=armv8.2-a+dotprod+i8mm", "-fno-schedule-insns"],
+    },
 }  # fmt: skip
-INTEGER_COLUMNS = {"avxvnni"}
-"""Columns of dot products of whole numbers alone (`simd/columns.h`)."""
+INTEGER_COLUMNS = {"avxvnni", "dotprod", "i8mm"}
+"""Columns of dot products of whole numbers alone (`simd/columns.h`); a compiler may not know them."""
 BY_COLUMN = re.compile(rb"^const struct \w+ (INTEGER_)?COLUMN\(", re.MULTILINE)
 """What is in the files that are compiled once per column; every other .c file is compiled once."""
 
@@ -108,6 +114,8 @@ class Tools:
     """Of the compiler and its machine, wherever it lies: the same for the same release."""
     cxx_identity: str
     """Of the compiler and of all headers: those of Python and MLX are in no file of C."""
+    without: tuple[str, ...] = ()
+    """Columns that the C compiler does not know."""
 
 
 def refusal() -> CannotBuild | None:
@@ -164,7 +172,18 @@ def tools() -> Tools:
     include = [f"-isystem{part}" for part in (*parts, mlx / "include")]  # their warnings are not ours
     c_said, cxx_said = _answer([*c, "--version"]), _answer([*cxx, "--version"])
     identities = "\0".join((platform.machine(), c_said)), "\0".join((SUFFIX, *versions, cxx_said))
-    return Tools(c, cxx, include, source / "nb_combined.cpp", mlx / "lib", *identities)
+    return Tools(c, cxx, include, source / "nb_combined.cpp", mlx / "lib", *identities, left_out(c))
+
+
+def left_out(c: list[str], machine: str = platform.machine()) -> tuple[str, ...]:
+    """Columns whose instructions a C compiler or its assembler does not know."""
+    columns = COLUMNS[machine].items()
+    return tuple(name for name, flags in columns if name in INTEGER_COLUMNS and not _knows(c, flags))
+
+
+def _knows(c: list[str], flags: list[str]) -> bool:
+    command = [*c, *flags, "-x", "c", "-c", "-", "-o", os.devnull]
+    return not subprocess.run(command, input=b"", capture_output=True, check=False).returncode
 
 
 def _version(name: str) -> str:
@@ -178,29 +197,39 @@ def _version(name: str) -> str:
 
 def steps(found: Tools, *, strict: bool = False) -> Iterator[tuple[list[str], Path]]:
     """(command but for its output and folders of headers, source) of every object."""
-    c_flags = [*C_FLAGS, "-Werror"] if strict else C_FLAGS
+    c_flags = [*C_FLAGS, *denials(found.without), *(["-Werror"] if strict else [])]
     cxx_flags = [*CXX_WARNINGS, "-Werror"] if strict else CXX_WARNINGS
     for source in sorted(SOURCES.rglob("*.c")):
-        for flags in of_columns(source):
+        for flags in of_columns(source, without=found.without):
             yield [*found.c, *c_flags, *flags], source
     yield [*found.cxx, *CXX_FLAGS, "-w"], found.nanobind
     for source in sorted(SOURCES.rglob("*.cpp")):
         yield [*found.cxx, *CXX_FLAGS, *cxx_flags], source
 
 
-def of_columns(source: Path, machine: str = platform.machine()) -> list[list[str]]:
+def denials(without: Sequence[str]) -> list[str]:
+    """What tells every C file that there are no such columns (`simd/columns.h`)."""
+    return [f"-DMK_NO_{name.upper()}" for name in without]
+
+
+def of_columns(
+    source: Path, machine: str = platform.machine(), without: Sequence[str] = ()
+) -> list[list[str]]:
     """Flags of each column that a C file is compiled for: none, once, where it has no table."""
     table = BY_COLUMN.search(source.read_bytes())
     if table is None:
         return [[]]
     columns = COLUMNS[machine].items()
-    its = [(name, flags) for name, flags in columns if table[1] or name not in INTEGER_COLUMNS]
+    others = without if table[1] else INTEGER_COLUMNS
+    its = [(name, flags) for name, flags in columns if name not in others]
     return [[*flags, f"-DMK_COLUMN={name}"] for name, flags in its]
 
 
 def build(folder: Path = HERE, *, say: bool = False, strict: bool = False) -> Path:
     """Compile what has changed and link it into `folder`. Returns the extension. CannotBuild."""
     found = tools()
+    if say and found.without:
+        print("without", *found.without, "(the compiler does not know it)")
     try:
         with _objects() as objects, ThreadPoolExecutor(os.cpu_count()) as several:
             work = [(step, found, objects, say) for step in steps(found, strict=strict)]

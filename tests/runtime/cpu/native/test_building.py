@@ -77,6 +77,19 @@ def test_a_compiler_that_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert not list(tmp_path.glob("_kernels*"))
 
 
+@pytest.mark.parametrize("machine", building.COLUMNS)
+def test_columns_that_the_compiler_does_not_know_are_left_out(tmp_path: Path, machine: str) -> None:
+    old = tmp_path / "cc"
+    old.write_text('#!/bin/sh\ncase "$*" in *avxvnni*|*i8mm*) exit 1;; esac\n')
+    old.chmod(0o755)
+    without = building.left_out([str(old)], machine)
+    assert without == ({"x86_64": "avxvnni", "aarch64": "i8mm"}[machine],)
+    assert building.denials(without) == [f"-DMK_NO_{without[0].upper()}"]
+    source = building.SOURCES / "products" / "products.c"
+    every, some = (building.of_columns(source, machine, left) for left in ((), without))
+    assert [flags[-1] for flags in every if flags not in some] == [f"-DMK_COLUMN={without[0]}"]
+
+
 def test_what_is_compiled_of_c_serves_every_python(tmp_path: Path) -> None:
     compiler = tmp_path / "cc"
     compiler.write_text(f'#!/bin/sh\nfor last; do :; done; touch "$last"; echo "$3" >> {tmp_path}/compiled\n')

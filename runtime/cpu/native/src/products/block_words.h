@@ -73,7 +73,7 @@ INLINE vi codes_at(const struct half* from, const int kind, const int half, cons
 INLINE void words_for_dot(vi codes, const uint8_t* table, vi to[4 / WORD]) {
   UNROLL for (int t = 0; t < 4 / WORD; t++) {
     vi a = WORD == 4 ? codes : vi_and(vi_right(codes, 8 * t), FIELDS(255));
-    if (table) a = vi_lookup(a, table);
+    if (table) a = vi_lowered(vi_lookup(a, table));
     to[t] = vi_arranged(a);
   }
 }

@@ -5,7 +5,7 @@
  * brought into the same order (`order_of`). Others are put into their natural order one by one.
  */
 #pragma once
-#include "products/dot.h"
+#include "products/meet.h"
 #include "simd/lines.h"
 
 enum { FIELD = 32 / WORD }; /* bits per element in a word of lanes */
@@ -49,6 +49,7 @@ INLINE vi field(const vi* words, const int bits, const int element, const int c)
 INLINE vi part_of(vi word, const int bits, const int fp4, const int part) {
   word = vi_right(word, part * bits);
   if (bits < FIELD) word = vi_and(word, FIELDS((1u << bits) - 1));
+  if (bits == 8) word = vi_lowered(word);
   return fp4 ? vi_lookup(word, FP4) : word;
 }
 

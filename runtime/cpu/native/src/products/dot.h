@@ -1,6 +1,6 @@
 /* Sixteen lanes of 32 bits, and the dot product of a column: what a word holds of a row's elements differs.
  *
- * With vpdpbusd: four unsigned bytes of codes; x is 256 * high + low, two signed bytes, and takes two passes.
+ * With vpdpbusd, sdot and usdot: four bytes of codes; x is 256 * high + low, two signed bytes, and takes two passes.
  * Elsewhere: two codes of 16 bits, times two of x.
  *
  * vi_transpose: words of 16 rows -> vectors of 16 rows; out[i] holds word i of each. `bytes` <= 64 of every row are
@@ -9,6 +9,14 @@
 #pragma once
 #include "simd/registers.h"
 #include <stddef.h>
+
+/* Dot products of bytes on ARM, of two signed ones and of a code's unsigned one with x's signed one. */
+#if defined(__ARM_FEATURE_DOTPROD) && !defined(MK_NO_SIMD)
+#define MK_SDOT 1
+#endif
+#if MK_SDOT && defined(__ARM_FEATURE_MATMUL_INT8)
+#define MK_USDOT 1
+#endif
 
 #if defined(__AVX512VNNI__)
 enum { WORD = 4 }; /* elements per word */
@@ -123,7 +131,7 @@ INLINE void vi_turn(const char* row, size_t apart, vi out[8]) {
 }
 
 #else
-#if defined(__AVXVNNI__)
+#if defined(__AVXVNNI__) || MK_SDOT
 enum { WORD = 4 };
 #else
 enum { WORD = 2 };
@@ -222,6 +230,27 @@ INLINE vf vi_float(vi a) { EVERY(vf, vcvtq_f32_s32(a.v[i])); }
 INLINE vi vi_nearest(vf a) { EVERY(vi, vcvtnq_s32_f32(a.v[i])); }
 INLINE vf vi_as_float(vi a) { EVERY(vf, vreinterpretq_f32_s32(a.v[i])); }
 INLINE vi vi_of_float(vf a) { EVERY(vi, vreinterpretq_s32_f32(a.v[i])); }
+#if MK_SDOT
+/* Codes times a lane of x in every lane. */
+INLINE vi vi_dot_lane(vi sum, vi codes, int8x16_t x, const int lane) {
+#if MK_USDOT
+#define DOT(lane) vusdotq_laneq_s32(sum.v[i], vreinterpretq_u8_s32(codes.v[i]), x, lane)
+#else
+#define DOT(lane) vdotq_laneq_s32(sum.v[i], vreinterpretq_s8_s32(codes.v[i]), x, lane)
+#endif
+  EVERY(vi, lane == 0 ? DOT(0) : lane == 1 ? DOT(1) : lane == 2 ? DOT(2) : DOT(3)); /* an immediate */
+}
+#if MK_USDOT
+/* Eights of bytes: of two outputs in each part of codes; of high bytes and of low ones in x. -> [output][high, low] */
+INLINE vi vi_matmul(vi sum, vi codes, int8x16_t x) { EVERY(vi, vusmmlaq_s32(sum.v[i], vreinterpretq_u8_s32(codes.v[i]), x)); }
+INLINE int32x4_t of_pairs(int32x4_t a, int32x4_t b) { return vaddq_s32(vshlq_n_s32(vuzp1q_s32(a, b), 8), vuzp2q_s32(a, b)); }
+#endif
+INLINE vi vi_arranged(vi a) { return a; }
+INLINE vi vi_lookup(vi a, const uint8_t table[16]) {
+  const uint8x16_t t = vld1q_u8(table);
+  EVERY(vi, vreinterpretq_s32_u8(vqtbl1q_u8(t, vreinterpretq_u8_s32(a.v[i]))));
+}
+#else
 /* Codes as vi_arranged leaves them: first elements of eight outputs, their second elements, then the other eight. */
 INLINE vi vi_dot(vi sum, vi codes, int32_t x) {
   const int16x4_t pair = vreinterpret_s16_s32(vdup_n_s32(x));
@@ -248,6 +277,7 @@ INLINE vi vi_lookup(vi a, const uint8_t table[16]) {
   const int32x4_t high = vdupq_n_s32((int32_t)0xff00ff00); /* an index beyond the table gives zero */
   EVERY(vi, vreinterpretq_s32_u8(vqtbl1q_u8(t, vreinterpretq_u8_s32(vorrq_s32(a.v[i], high)))));
 }
+#endif
 INLINE void vi_narrow(int16_t* p, vi a) {
   for (int i = 0; i < 4; i++) vst1_s16(p + 4 * i, vmovn_s32(a.v[i]));
 }
@@ -356,9 +386,10 @@ INLINE int32_t vi_sum(vi a) {
 }
 #endif
 
-/* What vi_dot takes of x. */
-INLINE int32_t word(const char* p) {
-  int32_t w;
-  memcpy(&w, p, 4);
-  return w;
-}
+#if MK_SDOT && !MK_USDOT
+enum { SIGNED = 1 }; /* sdot takes codes for signed bytes */
+INLINE vi vi_lowered(vi a) { EVERY(vi, veorq_s32(a.v[i], vdupq_n_s32((int32_t)0x80808080))); }
+#else
+enum { SIGNED = 0 };
+INLINE vi vi_lowered(vi a) { return a; }
+#endif

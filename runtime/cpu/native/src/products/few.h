@@ -1,11 +1,11 @@
 /* One row or two: codes go from memory through registers into sums, and nothing is kept of them. Blocks have products/few_blocks.h. */
 #pragma once
+#include "products/tile.h"
 #if defined(__AVX512VNNI__)
 #include "products/few_vnni.h" /* for most of them, and for more rows */
-#elif defined(__AVX2__)
-#include "products/few_avx2.h"
+#elif defined(__AVX2__) || MK_SDOT
+#include "products/few_along.h"
 #else
-#include "products/tile.h"
 enum { FEW = 2 };
 #endif
 #if !defined(__AVX512VNNI__)
@@ -20,13 +20,14 @@ struct few {
 };
 
 INLINE void add_word(struct few* f, vi codes, int block, const int t) {
-  f->high[t & 1] = vi_dot(f->high[t & 1], codes, word(f->x + 4 * t));
-  if (WORD == 4) f->low[t & 1] = vi_dot(f->low[t & 1], codes, word(f->x + block + 4 * t));
+  const struct words_of_x x = x_at(f->x, t, block);
+  f->high[t & 1] = dot_high(f->high[t & 1], codes, x, t);
+  if (WORD == 4) f->low[t & 1] = dot_low(f->low[t & 1], codes, x, t);
 }
 
-INLINE void end_block(struct few* f, int block, int blocks, vf scale, vf bias) {
-  vi sum = vi_add(f->high[0], f->high[1]);
-  if (WORD == 4) sum = vi_add(vi_left(sum, 8), vi_add(f->low[0], f->low[1])), f->x += block;
+INLINE void end_block(struct few* f, int block, int blocks, vf scale, vf bias, const int lowered) {
+  const vi sum = raised(both(vi_add(f->high[0], f->high[1]), vi_add(f->low[0], f->low[1])), f->scales, (size_t)blocks, lowered);
+  f->x += 2 * block - block / WORD * APART; /* over the low bytes where they lie behind all high ones */
   f->y = vf_fma(vi_float(sum), vf_mul(vf_set(f->scales[0]), scale), f->y);
   f->y = vf_fma(bias, vf_set(f->scales[blocks]), f->y);
   f->scales++;
@@ -54,11 +55,11 @@ INLINE void few(const struct slab* s, const struct panel* p, size_t at, const ch
         const vi codes = unpacked(words + i * bytes / 4, bits, fp4, t);
         UNROLL for (int r = 0; r < R; r++) add_word(&rows[r], codes, block, t);
       }
-      UNROLL for (int r = 0; r < R; r++) rows[r].x += piece / WORD * 4;
+      UNROLL for (int r = 0; r < R; r++) rows[r].x += piece / WORD * APART;
       if ((done += piece) < block) continue;
       const int g = s->per_group == 2 ? b / 2 : b;
       const vf scale = vf_load(s->scales[0][g]), bias = vf_load(s->biases[0][g]);
-      UNROLL for (int r = 0; r < R; r++) end_block(&rows[r], block, blocks, scale, bias);
+      UNROLL for (int r = 0; r < R; r++) end_block(&rows[r], block, blocks, scale, bias, bits == 8);
       done = 0, b++;
     }
   }

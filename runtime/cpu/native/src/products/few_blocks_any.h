@@ -28,14 +28,15 @@ INLINE void few_blocks(const struct panel* p, const char* x, size_t ldx, int k, 
           fetch_some(&b, kind, half, (group * g + i) / 4, 32, 1);
           words_for_dot(codes_at(&words, kind, half, group * g + i), table_of(kind), codes);
           UNROLL for (int t = 0; t < 4 / WORD; t++) UNROLL for (int r = 0; r < R; r++) {
-            const char* at = x + r * ldx + 4 * (i / WORD + t);
-            sum[r] = vi_dot(sum[r], codes[t], word(at));
-            if (WORD == 4) low[r] = vi_dot(low[r], codes[t], word(at + group));
+            const int nth = i / WORD + t;
+            const struct words_of_x at = x_at(x + r * ldx, nth, group);
+            sum[r] = dot_high(sum[r], codes[t], at, nth);
+            if (WORD == 4) low[r] = dot_low(low[r], codes[t], at, nth);
           }
         }
         const int of = 128 / group * half + g;
         UNROLL for (int r = 0; r < R; r++) {
-          const vi whole = WORD == 4 ? vi_add(vi_left(sum[r], 8), low[r]) : sum[r];
+          const vi whole = raised(both(sum[r], low[r]), factors + r * ld, (size_t)groups, kind == MK_IQ4_XS);
           y[r] = vf_fma(vi_float(whole), vf_mul(vf_set(factors[r * ld]), vf_load(scales[of])), y[r]);
           y[r] = vf_fma(vf_load(biases[of]), vf_set(factors[r * ld + (size_t)groups]), y[r]);
         }

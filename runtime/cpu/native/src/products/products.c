@@ -101,6 +101,11 @@ static void unpack_groups(const struct mk_matrix* w, int n0, int first, int coun
   }
 }
 
+/* Are its codes above 127? */
+static int are_lowered(const struct mk_matrix* w) {
+  return mk_is_blocks(w) ? w->kind >= MK_IQ4_XS : w->bits == 8;
+}
+
 /* Do so many rows go by registers alone, without a slab of codes? */
 static int are_few(const struct mk_matrix* w, int rows) {
   if (mk_is_blocks(w)) return w->kind != MK_IQ4_NL && rows <= FEW_WITH_BLOCKS;
@@ -115,10 +120,10 @@ static int are_few(const struct mk_matrix* w, int rows) {
   rows == 1   ? WITH(way, 1, __VA_ARGS__)                                                     \
   : rows == 2 ? WITH(way, 2, __VA_ARGS__)                                                     \
   : rows == 3 ? WITH(way, 3, __VA_ARGS__)                                                     \
-              : WITH(way, 4, __VA_ARGS__)
+              : WITH(way, FEW < 4 ? FEW : 4, __VA_ARGS__)
 
 /* Codes of 8 bits, of which a register holds half as many where words are of 16 bits. */
-#if defined(__AVXVNNI__)
+#if defined(__AVXVNNI__) || MK_SDOT
 #define BY_BYTES BY_FOUR
 #else
 #define BY_BYTES BY_TWO
@@ -157,15 +162,15 @@ static void few_codes(const struct mk_matrix* w, const struct slab* s, const str
   pass_for(w, s->block, first)(s, p, at, x, ldx, w->k, sums, 1);
   if (rows == first) return;
   pass_for(w, s->block, rows - first)(s, p, at, x + first * ldx, ldx, w->k, sums + first * MK_STRIP, 0);
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) || MK_SDOT
   if (s->block == 64) {
-    w->bits == 8 ? BY_BYTES(few_avx2, 8, 0, 64) : BY_FOUR(few_avx2, 4, 0, 64);
-#if defined(__AVXVNNI__)
+    w->bits == 8 ? BY_BYTES(few_along, 8, 0, 64) : BY_FOUR(few_along, 4, 0, 64);
+#if defined(__AVXVNNI__) || MK_SDOT
   } else if (s->block == 32 && w->bits == 8) {
-    BY_FOUR(few_avx2, 8, 0, 32);
+    BY_FOUR(few_along, 8, 0, 32);
 #endif
   } else if (s->block == 32 && w->bits == 4) {
-    w->kind == MK_AFFINE ? BY_FOUR(few_avx2, 4, 0, 32) : BY_FOUR(few_avx2, 4, 1, 32);
+    w->kind == MK_AFFINE ? BY_FOUR(few_along, 4, 0, 32) : BY_FOUR(few_along, 4, 1, 32);
   } else {
     w->bits == 8 ? BY_TWO(few, 8, 0) : BY_TWO(few, 4, 1);
   }
@@ -193,7 +198,7 @@ static size_t byte_of(const struct mk_matrix* w, int k) {
 static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums, struct mk_calls* calls) {
   const int few = are_few(w, rows), most = slab_of(w, few);
   struct slab s; /* not zeroed as a whole: that would take as long as a product of one row */
-  s.block = mk_block(w), s.per_group = w->group / mk_block(w);
+  s.block = mk_block(w), s.per_group = w->group / mk_block(w), s.lowered = are_lowered(w);
   memset(sums, 0, (size_t)rows * MK_STRIP * 4);
   if (few && mk_is_blocks(w)) {
     if (calls) call_some(calls, calls->count);
@@ -219,8 +224,12 @@ static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, 
         unpack_groups(w, n0 + (p0 + p) * LANES, s.first, s.count, s.scales[p], s.biases[p]);
         if (!few) unpack_codes(w, &panels[p], at, s.count * w->bits / 8, together, s.codes[p]);
       }
-      if (few) few_codes(w, &s, panels, at, x, ldx, rows, sums + p0 * LANES);
-      else tiles(&s, x, ldx, w->k, rows, sums + p0 * LANES);
+      if (few) {
+        few_codes(w, &s, panels, at, x, ldx, rows, sums + p0 * LANES);
+        continue;
+      }
+      pair_words(&s);
+      tiles(&s, x, ldx, w->k, rows, sums + p0 * LANES);
     }
   }
 }

@@ -56,10 +56,16 @@ static inline int mk_is_blocks(const struct mk_matrix* w) { return w->kind >= MK
 
 static inline int mk_block(const struct mk_matrix* w) { return w->group < 64 ? w->group : 64; }
 
-/* Codes, twice a byte for each element; then one scale and one sum per block. Rows of many sizes that are powers of
- * two would fall on the same lines of the cache, hence an odd number of lines. */
+#if defined(__aarch64__)
+enum { MK_FACTORS = 3 };
+#else
+enum { MK_FACTORS = 2 };
+#endif
+
+/* Codes, twice a byte for each element; then one scale and one sum per block, and on ARM what `raised` adds (`meet.h`). Rows of many
+ * sizes that are powers of two would fall on the same lines of the cache, hence an odd number of lines. */
 static inline size_t mk_quantized_bytes(int k, int block) {
-  const size_t bytes = (size_t)(k + 31) / 32 * 64 + (size_t)(k / block) * 8;
+  const size_t bytes = (size_t)(k + 31) / 32 * 64 + (size_t)(k / block) * 4 * MK_FACTORS;
   return ((bytes + 63) / 64 | 1) * 64;
 }
 

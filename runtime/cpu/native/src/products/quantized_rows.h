@@ -20,7 +20,14 @@ INLINE __m256i put_in_order(__m256i a, __m256i b, const uint8_t order[32]) {
 }
 #endif
 
-/* Codes of a block in their order: two of 16 bits in a word; or all high bytes, then all low ones. */
+#if MK_SDOT
+INLINE void put_eights(int8x16_t high, int8x16_t low, char* out) {
+  const int64x2_t a = vreinterpretq_s64_s8(high), b = vreinterpretq_s64_s8(low);
+  vst1q_s64((int64_t*)out, vzip1q_s64(a, b)), vst1q_s64((int64_t*)out + 2, vzip2q_s64(a, b));
+}
+#endif
+
+/* Codes of a block in their order: two of 16 bits in a word; or bytes as `meet.h` has them. */
 static void place(const int16_t* codes, int block, const uint8_t order[32], char* out) {
 #if defined(__AVX512VNNI__)
   const __m512i to = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)order));
@@ -54,6 +61,17 @@ static void place(const int16_t* codes, int block, const uint8_t order[32], char
     if (block > 16) _mm256_storeu_si256((__m256i*)(out + 2 * i) + 1, _mm256_unpackhi_epi8(low, high));
 #endif
   }
+#elif MK_SDOT
+  const uint8x16_t first = vld1q_u8(order), second = vld1q_u8(order + 16);
+  for (int i = 0; i < block; i += 32) {
+    int8x16x2_t high, low;
+    UNROLL for (int h = 0; h < 2; h++) {
+      const int16x8_t v = vld1q_s16(codes + i + 16 * h), w = vld1q_s16(codes + i + 16 * h + 8);
+      high.val[h] = vcombine_s8(vrshrn_n_s16(v, 8), vrshrn_n_s16(w, 8)), low.val[h] = vcombine_s8(vmovn_s16(v), vmovn_s16(w));
+    }
+    put_eights(vqtbl2q_s8(high, first), vqtbl2q_s8(low, first), out + 2 * i);
+    if (block > 16) put_eights(vqtbl2q_s8(high, second), vqtbl2q_s8(low, second), out + 2 * i + 32); /* as above */
+  }
 #else
   int16_t* words = (int16_t*)out;
   for (int i = 0; i < block; i++) words[i] = codes[(i & ~31) + order[i & 31]];
@@ -63,6 +81,7 @@ static void place(const int16_t* codes, int block, const uint8_t order[32], char
 static void quantize(const float* x, int k, int bits, int block, char* quantized) {
   const int blocks = k / block;
   float *scales = (float*)(quantized + (size_t)(k + 31) / 32 * 64), *sums = scales + blocks;
+  int32_t* raise = (int32_t*)(sums + blocks); /* for `raised` */
   uint8_t order[32];
   order_of(bits, order);
   for (int b = 0; b < blocks; b++, x += block, quantized += 2 * block) {
@@ -81,7 +100,9 @@ static void quantize(const float* x, int k, int bits, int block, char* quantized
       vi_narrow(codes + i, c);
     }
     scales[b] = !finite ? __builtin_nanf("") : size > LEAST ? size / MOST : 0;
-    sums[b] = scales[b] * (float)vi_sum(sum);
+    const int32_t all = vi_sum(sum);
+    sums[b] = scales[b] * (float)all;
+    if (SIGNED) raise[b] = 128 * all;
     place(codes, block, order, quantized);
   }
 }

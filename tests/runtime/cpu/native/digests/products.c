@@ -21,7 +21,7 @@ static void* scales(size_t count, enum mk_type type, int kind) {
 
 static void digest(const struct mk_matrix* w, const char* name) {
   const int n = w->n, k = w->k;
-  for (int rows = 1; rows <= 7; rows += 3) {
+  for (int rows = 1; rows <= 7; rows += rows < 4 ? 1 : 3) {
     const float* x = floats((size_t)rows * k, -2, 2);
     const struct mk_output out = {room((size_t)rows * n), (size_t)n, rows == 4 ? floats((size_t)rows * n, -1, 1) : NULL};
     mk_products(w, &out, 1, x, (size_t)k, rows);
@@ -69,6 +69,7 @@ void digest_products(void) {
   for (int b = 0; b < 7; b++)
     for (int g = 0; g < 3; g++) digest_matrix(MK_AFFINE, widths[b], groups[g], types[(b + g) % 3], 37, 384, "affine");
   for (int t = 0; t < 3; t++) digest_matrix(MK_AFFINE, 4, 64, types[t], 64, 1216, "affine, long");
+  for (int b = 0; b < 7; b++) digest_matrix(MK_AFFINE, widths[b], 32, MK_BF16, 37, 352, "affine, odd");
   for (int b = 0; b < 7; b++) digest_across(MK_AFFINE, widths[b], 64, types[b % 3], "affine, across");
   digest_across(MK_MXFP4, 4, 32, MK_U8, "mxfp4, across");
   digest_matrix(MK_MXFP4, 4, 32, MK_U8, 37, 384, "mxfp4");

@@ -1,9 +1,6 @@
-/* One to four rows by vpmaddwd or, where AVX2 has it, vpdpbusd: 64 elements of 16 outputs at a time, in 32 bytes of codes, or twice as
- * many. */
+/* What `few_along.h` computes by, with vpmaddwd or, where AVX2 has it, vpdpbusd. */
 #pragma once
 #include "products/tile.h"
-
-enum { FEW = 4 };
 
 #if defined(__AVXVNNI__)
 enum { WORDS = 2 }; /* vectors that 64 codes of an output become */
@@ -113,52 +110,25 @@ INLINE __m256i halves_of(const __m256i a[4]) {
   return _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
 }
 
-/* y and the sums `of` n blocks of a panel, of which `left` are there, the first as block b of the slab. scales: of x's `blocks`
- * blocks, and then their sums. */
-INLINE vf with_blocks(vf y, const struct slab* s, const vi* of, int b, int left, const float* scales, int blocks, const int n) {
-  UNROLL for (int i = 0; i < n; i++) {
-    if (i >= left) break;
-    const int g = s->per_group == 2 ? (b + i) / 2 : b + i;
-    y = vf_fma(vi_float(of[i]), vf_mul(vf_set(scales[b + i]), vf_load(s->scales[0][g])), y);
-    y = vf_fma(vf_load(s->biases[0][g]), vf_set(scales[b + i + blocks]), y);
+/* Sums of four outputs in each vector, in both its lanes. */
+struct quads {
+  __m256i halves[4];
+};
+
+INLINE void four_of(const char* const rows[4], size_t at, int half, const struct met* met, struct quads* to, const int quad, const int bits,
+                    const int fp4, const int block, const int R) {
+  __m256i four[FEW][4];
+  UNROLL for (int j = 0; j < 4; j++) {
+    __m256i fields[WORDS];
+    codes_of(rows[j] + at, half, bits, fp4, fields);
+    UNROLL for (int r = 0; r < R; r++) four[r][j] = sums_with(fields, &met[r], bits, block);
   }
-  return y;
+  UNROLL for (int r = 0; r < R; r++) to[r].halves[quad] = halves_of(four[r]);
 }
 
-/* R rows times one panel of a slab, of which only scales and biases are unpacked, added to sums. `block` is the slab's. */
-INLINE void few_avx2(const struct slab* s, const struct panel* p, size_t at, const char* x, size_t ldx, int k, float* sums, const int bits,
-                     const int fp4, const int block, const int R) {
-  const int blocks = k / block, count = s->count / block, together = 64 / block;
-  const char* from[FEW];
-  const float* scales[FEW];
-  vf y[FEW];
-  UNROLL for (int r = 0; r < R; r++) {
-    from[r] = x + r * ldx + (size_t)s->first * 2;
-    scales[r] = (const float*)(x + r * ldx + (size_t)(k + 31) / 32 * 64) + s->first / block;
-    y[r] = vf_load(sums + r * MK_STRIP);
-  }
-  for (int b = 0; b < count; b += together, at += 8 * bits) {
-    const int half = count - b < together;
-    struct met met[FEW];
-    __m256i halves[FEW][4];
-    if (8 * bits == 64 || !(at & 63)) fetch(p, at, 1);
-    UNROLL for (int r = 0; r < R; r++) met[r] = met_of(from[r], bits, block), from[r] += 128;
-    UNROLL for (int i = 0; i < 4; i++) {
-      __m256i four[FEW][4];
-      UNROLL for (int j = 0; j < 4; j++) {
-        __m256i fields[WORDS];
-        codes_of(p->rows[4 * i + j] + at, half, bits, fp4, fields);
-        UNROLL for (int r = 0; r < R; r++) four[r][j] = sums_with(fields, &met[r], bits, block);
-      }
-      UNROLL for (int r = 0; r < R; r++) halves[r][i] = halves_of(four[r]);
-    }
-    UNROLL for (int r = 0; r < R; r++) {
-      const __m256i* h = halves[r];
-      vi of[2] = {{_mm256_permute2x128_si256(h[0], h[1], 0x20), _mm256_permute2x128_si256(h[2], h[3], 0x20)},
-                  {_mm256_permute2x128_si256(h[0], h[1], 0x31), _mm256_permute2x128_si256(h[2], h[3], 0x31)}};
-      if (block == 64) of[0] = vi_add(of[0], of[1]);
-      y[r] = with_blocks(y[r], s, of, b, count - b, scales[r], blocks, together);
-    }
-  }
-  UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, y[r]);
+INLINE void of_blocks(const struct quads* quads, const int block, vi of[2]) {
+  const __m256i* h = quads->halves;
+  of[0] = (vi){_mm256_permute2x128_si256(h[0], h[1], 0x20), _mm256_permute2x128_si256(h[2], h[3], 0x20)};
+  of[1] = (vi){_mm256_permute2x128_si256(h[0], h[1], 0x31), _mm256_permute2x128_si256(h[2], h[3], 0x31)};
+  if (block == 64) of[0] = vi_add(of[0], of[1]);
 }
