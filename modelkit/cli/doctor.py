@@ -58,8 +58,8 @@ def command(ctx: click.Context, hosts: bool, as_json: bool) -> None:
 
 def examine() -> dict[str, Any]:
     """All that is reported, as JSON."""
+    from modelkit.disk_faults import free_bytes, nearest
     from modelkit.store import Package
-    from modelkit.store.disk import free_bytes, nearest
 
     store = open_store()
     try:
