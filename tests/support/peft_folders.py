@@ -39,6 +39,8 @@ def computed_matrices(described: Described, shapes: dict[str, Shape]) -> dict[st
         rest = {other: array for other, array in placeholders.items() if other != name}
         if name == "lm_head.weight" and getattr(described.config, "unit_head", False):
             continue  # what is scaled by its own numbers takes no pair
+        if name.endswith("embed_tokens.weight") and described.checkpoint.norms_rows:
+            continue  # nor does a table whose rows are normed (test_normed_tables)
         if _shapes(described.family.adapt(described.config, rest)) != _shapes(whole):
             alive[name] = shape
     return alive

@@ -141,7 +141,7 @@ def full(scene: Scene) -> Any:
     """Rank 1 has no room."""
     with pytest.MonkeyPatch.context() as patched:
         if scene.group.rank:
-            patched.setattr("modelkit.store.disk._SPARE", 1e15)
+            patched.setattr("modelkit.disk_faults._SPARE", 1e15)
             patched.setattr("modelkit.ranks.fetching.Store.require_space", lambda own, needed: None)
         return scene.give()
 

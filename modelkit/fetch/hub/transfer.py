@@ -351,7 +351,7 @@ def _check_length(response: "httpx2.Response", file: Listed, expected_bytes: int
     said = response.headers.get("content-length")
     if said is not None and said != str(expected_bytes):
         raise FetchError(
-            f"{file.name}: the server sends {quoted(said)} bytes where it announced {expected_bytes:,}",
+            f"{file.name}: content-length is {quoted(said)} where {expected_bytes:,} bytes were announced",
             hint="Try again. If it stays so, the server has another file than its list says.",
         )
 

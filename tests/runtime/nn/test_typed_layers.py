@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-RUNTIME = Path(__file__).resolve().parents[2] / "runtime"
-FILES = sorted(path for room in ("nn", "models") for path in (RUNTIME / room).glob("*.py"))
+RUNTIME = Path(__file__).resolve().parents[3] / "runtime"
+FILES = sorted(path for room in ("nn", "models") for path in (RUNTIME / room).rglob("*.py"))
 MEMORY = ("cache", "caches", "memory")
 
 
