@@ -13,6 +13,8 @@ releases of it crash with others').
 import gc
 import importlib
 import os
+import random
+import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -96,6 +98,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(3600))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A request without a seed gets one by chance; here the same ones whenever this test runs, so that it
+    fails again where it failed.
+    """
+    secrets.randbits = random.Random(item.nodeid).getrandbits
 
 
 @pytest.hookimpl(wrapper=True)

@@ -69,7 +69,7 @@ class Generation:
 
     def __repr__(self) -> str:
         ended = self.reason if self.cut is None else f"{self.reason} by {self.cut}"
-        return f"<Generation {quoted(self.text)}, {len(self.ids):,} tokens, {ended}>"
+        return f"<Generation {quoted(self.text, 60)}, {len(self.ids):,} tokens, {ended}>"
 
 
 @dataclass(frozen=True, slots=True)

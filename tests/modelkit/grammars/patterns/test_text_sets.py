@@ -3,7 +3,7 @@
 import json
 import random
 import re
-import time
+from contextlib import suppress
 
 import pytest
 
@@ -24,6 +24,7 @@ from modelkit.grammars.patterns.full_match import full_expression
 from modelkit.grammars.patterns.syntax import UnsupportedPattern
 from modelkit.grammars.patterns.text_sets import TextSets, pattern_for
 from tests.modelkit.grammars.rewriting.test_conditions import grammar_of, taken
+from tests.support.effort import at_most
 
 LETTERS = "abx-@\n"
 
@@ -150,14 +151,12 @@ HOSTILE = [
 
 def test_hostile_patterns_end_in_a_moment() -> None:
     """Together they have what a moment's looks are: the rest is not looked through."""
-    texts, start = TextSets(), time.monotonic()
-    for pattern in HOSTILE * 8:
-        texts.any_of({"pattern": [pattern, f"{pattern}b"]})
-        try:
-            texts.other_than(pattern, {"pattern": ["^b"]})
-        except UnsupportedPattern:
-            continue
-    assert time.monotonic() - start < 30  # 2 s here
+    texts = TextSets()
+    with at_most(10):
+        for pattern in HOSTILE * 8:
+            texts.any_of({"pattern": [pattern, f"{pattern}b"]})
+            with suppress(UnsupportedPattern):
+                texts.other_than(pattern, {"pattern": ["^b"]})
 
 
 def test_a_property_of_characters_is_not_compared() -> None:

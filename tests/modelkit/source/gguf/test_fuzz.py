@@ -43,17 +43,17 @@ def spoiled(rng: random.Random, header_bytes: int) -> bytes:
 
 
 def survives(path: Path, content: bytes) -> bool:
-    """Read as a model, or refused as one, within two seconds and 32 MB beyond the file."""
+    """Read as a model, or refused as one, within ten seconds and 32 MB beyond the file."""
     path.write_bytes(content)
     tracemalloc.start()
-    started = time.process_time()
+    began_s = time.thread_time()
     try:
         read_checkpoint(path, "m")
         return True
     except SourceError:
         return False
     finally:
-        assert time.process_time() - started < 2
+        assert time.thread_time() - began_s < 10
         assert tracemalloc.get_traced_memory()[1] < 32_000_000
         tracemalloc.stop()
 
