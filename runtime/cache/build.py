@@ -1,6 +1,6 @@
 """From a layout to memory: which class of cache each layer gets."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 
 import mlx.core as mx
 
@@ -37,7 +37,6 @@ class _Manner:
     slack: int
     kept_format: str | None
     grain: int
-    shown_by: int | None
     budget: Budget
     """Of what does not grow by tokens."""
     of_tokens: Budget
@@ -69,7 +68,6 @@ class _Manner:
             kept_format=self.kept_format,
             grain=self.grain,
             budget=self.of_tokens,
-            shown_by=self.shown_by,
         )
 
     def _pooled(self, spec: Pooled, *, here: bool) -> PooledCache:
@@ -86,23 +84,19 @@ def build_memory(
     kept_format: str | None = None,
     grain: int = 256,
     budget: Budget | None = None,
-    shown_by: int | None = None,
     by_pages: bool = False,
     elsewhere: Container[int] = (),
-    kind: Callable[..., LayerMemory] = LayerMemory,
 ) -> LayerMemory:
-    """Memory for a layout. `slack`, `kept_format`, `grain` and `shown_by` as in KVRows; all layers share the
-    budget.
+    """Memory for a layout. `slack`, `kept_format` and `grain` as in KVRows; all layers share the budget.
 
     by_pages: what rows have written is counted, and not the room of all rows (`runtime.cache.claims`).
-
-    elsewhere: layers of other machines (`runtime.cache.remote`). kind: makes it, as LayerMemory does.
+    elsewhere: layers of other machines (`runtime.cache.remote`).
     """
     budget = budget or Budget()
     of_tokens = Budget() if by_pages else budget
-    manner = _Manner(rows, dtype, slack, kept_format, grain, shown_by, budget, of_tokens)
+    manner = _Manner(rows, dtype, slack, kept_format, grain, budget, of_tokens)
     own = [manner.cache(spec, here=i not in elsewhere) for i, spec in enumerate(layout)]
-    made = kind(layout, own, rows=rows, budget=budget)
+    made = LayerMemory(layout, own, rows=rows, budget=budget)
     by_token = [one for one in own if isinstance(one, KVRows)]
     if by_pages and by_token:
         made.claims = Claims(by_token, budget, rows)

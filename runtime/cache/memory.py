@@ -60,7 +60,8 @@ class LayerMemory(Sequence[OwnCache | None]):
         self.rows = rows
         self.claims: Claims | None = None
         self._room = 0
-        self._own = tuple(own)
+        self.own = tuple(own)
+        """Of each layer what it owns."""
         self._elsewhere = [one for one in own if isinstance(one, ELSEWHERE)]
         self._seen = [own[donor] for donor in donors(layout)]
         # Only folds can refuse a commit, all for the same reason: the first does before any has committed.
@@ -79,7 +80,7 @@ class LayerMemory(Sequence[OwnCache | None]):
     @property
     def caches(self) -> list[LayerCache]:
         """Those that exist, each once."""
-        return [cache for cache in self._own if cache is not None]
+        return [cache for cache in self.own if cache is not None]
 
     @property
     def nbytes(self) -> int:
@@ -156,7 +157,7 @@ class LayerMemory(Sequence[OwnCache | None]):
         """Remember where the row stands, for a `rewind` within the next few steps: the third time scale,
         between `commit`, which forgets within the last step, and pages, which outlive their rows.
         """
-        states = tuple(None if cache is None else cache.mark(row) for cache in self._own)
+        states = tuple(None if cache is None else cache.mark(row) for cache in self.own)
         return Mark(self._length(row), states)
 
     def rewind(self, row: int, length: int, marks: Iterable[Mark] = ()) -> int:
@@ -168,7 +169,7 @@ class LayerMemory(Sequence[OwnCache | None]):
         if self._length(row) <= length:
             return self._length(row)
         known = sorted((mark for mark in marks if mark.length <= length), key=lambda mark: -mark.length)
-        for mark in (Mark(length, (None,) * len(self._own)), *known):
+        for mark in (Mark(length, (None,) * len(self.own)), *known):
             # All are asked before any returns: layers of one row must stand at one length.
             if self._knows(row, mark):
                 self._return(row, mark)
@@ -178,7 +179,7 @@ class LayerMemory(Sequence[OwnCache | None]):
 
     def snapshot(self, row: int, start: int) -> Page:
         """What a row holds of [start, length). Lazy: evaluate it, or let it go, before the next write."""
-        return tuple(None if cache is None else cache.snapshot(row, start) for cache in self._own)
+        return tuple(None if cache is None else cache.snapshot(row, start) for cache in self.own)
 
     def restore(
         self, row: int, pages: Sequence[Page], stop: int, layers: Sequence[int] | None = None
@@ -195,7 +196,7 @@ class LayerMemory(Sequence[OwnCache | None]):
         self.claim(row, stop)  # CacheFull comes here, before a layer has changed
         self.evaluate()  # a write into a buffer that a step on its way uses would copy all of it
         for i, column in columns.items():
-            if (cache := self._own[i]) is not None:
+            if (cache := self.own[i]) is not None:
                 cache.restore(row, [snapshot for snapshot in column if snapshot is not None], stop)
 
     def move(self, src: int, dst: int) -> None:
@@ -215,7 +216,7 @@ class LayerMemory(Sequence[OwnCache | None]):
     def remove(self, row: int, start: int, stop: int, rotates: Sequence[Rotate | None] | None = None) -> None:
         """Forget [start, stop) in every layer. rotates: per layer, needed for a cut inside."""
         turns = rotates if rotates is not None else [None] * len(self.layout)
-        for i, (cache, rotate) in enumerate(zip(self._own, turns, strict=True)):
+        for i, (cache, rotate) in enumerate(zip(self.own, turns, strict=True)):
             if cache is not None and not (
                 cache.can_remove(row, start, stop)
                 and (rotate is not None or not isinstance(cache, KVCache) or stop == cache.lengths[row])
@@ -223,7 +224,7 @@ class LayerMemory(Sequence[OwnCache | None]):
                 raise NotSupported(
                     f"layer {i} ({self.layout[i].kind}) cannot forget the tokens [{start}, {stop})"
                 )
-        for cache, rotate in zip(self._own, turns, strict=True):
+        for cache, rotate in zip(self.own, turns, strict=True):
             if cache is not None:
                 cache.remove(row, start, stop, rotate)
 
@@ -262,7 +263,7 @@ class LayerMemory(Sequence[OwnCache | None]):
     @property
     def elsewhere(self) -> frozenset[int]:
         """Layers of other machines."""
-        return frozenset(i for i, one in enumerate(self._own) if isinstance(one, ELSEWHERE))
+        return frozenset(i for i, one in enumerate(self.own) if isinstance(one, ELSEWHERE))
 
     def follow(self, step: Step) -> None:
         """The layers of other machines see this step."""
@@ -293,11 +294,11 @@ class LayerMemory(Sequence[OwnCache | None]):
         """Can every layer go back there?"""
         return all(
             cache is None or state is not None or cache.can_resume(row, mark.length)
-            for cache, state in zip(self._own, mark.states, strict=True)
+            for cache, state in zip(self.own, mark.states, strict=True)
         )
 
     def _return(self, row: int, mark: Mark) -> None:
-        for cache, state in zip(self._own, mark.states, strict=True):
+        for cache, state in zip(self.own, mark.states, strict=True):
             if cache is None:
                 continue
             if cache.can_resume(row, mark.length):

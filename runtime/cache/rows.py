@@ -33,7 +33,7 @@ class KVRows(Lengths):
     """slack: how many tokens can be taken back after a commit, and the width up to which steps never join.
 
     kept_format: a name of runtime.quant for what is in memory, None for `dtype`; what is read comes as
-    `dtype`. grain: least growth, in tokens. shown_by: as in `visible_slots`; None: what the device wants.
+    `dtype`. grain: least growth, in tokens.
     """
 
     _buffer_class = Buffer
@@ -48,7 +48,6 @@ class KVRows(Lengths):
         kept_format: str | None = None,
         grain: int = 256,
         budget: Budget | None = None,
-        shown_by: int | None = None,
     ) -> None:
         values = spec.head_dim if spec.value_dim is None else spec.value_dim
         sizes = [spec.head_dim, values] if values else [spec.head_dim]
@@ -57,8 +56,7 @@ class KVRows(Lengths):
         self._dtype = dtype
         self._as_computed = all(codec.stored == dtype and not codec.bits for codec in self._codecs)
         self._reach = Reach.of(spec)
-        shown_by = _shown_by() if shown_by is None else shown_by
-        self._kept = LaneTraits(spec.kv_heads, tuple(self._codecs), self._reach, shown_by)
+        self._kept = LaneTraits(spec.kv_heads, tuple(self._codecs), self._reach, shown_by())
         self._slack = slack
         self._limit = limit = kept_slots(spec, slack)
         self._buffer = self._buffer_class(
@@ -203,9 +201,9 @@ class KVRows(Lengths):
         return self._reach.needed(max(0, length - self._slack))
 
 
-def _shown_by() -> int:
-    """On CUDA products and attention are planned anew for every shape, which takes longer than to compute
-    them: docs/performance.md.
+def shown_by() -> int:
+    """What the device wants, as in `visible_slots`. On CUDA products and attention are planned anew for every
+    shape, which takes longer than to compute them: docs/performance.md.
     """
     return CUDA_SHOWN_BY if mx.cuda.is_available() and not native.on_processor() else 1
 

@@ -49,8 +49,8 @@ def read_first(group: Group, network: Any, prompt: Inputs, step: Step, memory: L
 class LeadingMemory(LayerMemory):
     """What is done to it is done everywhere. What layers write in a forward pass, every rank's own do."""
 
-    def __init__(self, done: Done, number: int, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, done: Done, number: int, made: LayerMemory) -> None:
+        super().__init__(made.layout, made.own, rows=made.rows, budget=made.budget)
         self.number = number
         self._done = partial(done, "memory", number)
 
@@ -124,10 +124,8 @@ class LeadingMemories:
         return memory.number == OWN or memory.number in self._beside
 
     def _made(self, number: int, **options: Any) -> LeadingMemory:
-        kind: Callable[..., LeadingMemory] = partial(LeadingMemory, self._done, number)
-        made = build_memory(self._whole.layout, elsewhere=self._whole.elsewhere, kind=kind, **options)
-        assert isinstance(made, LeadingMemory)
-        return made
+        made = build_memory(self._whole.layout, elsewhere=self._whole.elsewhere, **options)
+        return LeadingMemory(self._done, number, made)
 
 
 class FollowingMemory:

@@ -86,12 +86,15 @@ def test_ragged_batch(reference: Reference, model: LoadedModel) -> None:
         assert reference.error(logits) < bar(reference)
 
 
-def test_shown_more_than_is_seen(reference: Reference, model: LoadedModel) -> None:
+def test_shown_more_than_is_seen(
+    reference: Reference, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on CUDA, by a GPU's column: slots beside the visible ones are shown too, and masked."""
     ids = reference.answers["ids"]
+    monkeypatch.setattr("runtime.cache.rows.shown_by", lambda: 8)
     with ops.using("gpu"):
-        logits = cut_logits(model, ids, [29, 1, 3, 15], grain=12, shown_by=8)
-        for row in [logits, *ragged_logits(model, [ids, ids[:21], ids[:30]], grain=12, shown_by=8)]:
+        logits = cut_logits(model, ids, [29, 1, 3, 15], grain=12)
+        for row in [logits, *ragged_logits(model, [ids, ids[:21], ids[:30]], grain=12)]:
             assert reference.error(row) < bar(reference)
 
 
