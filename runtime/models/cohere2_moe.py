@@ -4,14 +4,14 @@ Sliding layers rotate neighbouring pairs, full layers leave positions out (NoPE)
 may rotate whatever they see. Shared experts are summed with the routed answers, or averaged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape, sparse_layers
 from runtime.config.fields import Fields
 from runtime.config.rope_block import only_repeats
 from runtime.models.family import Family
@@ -24,6 +24,7 @@ from runtime.nn.linear import Takes, added
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize, RMSNorm
 from runtime.nn.operations import ops
+from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.nn.residual.block import Parallel
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
@@ -64,47 +65,43 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     if fields.has("rope_scaling") and not only_repeats(fields.raw):
         fields.refuse("rope_scaling", "none: this family is told by rope_parameters how to rotate")
-    rms = fields.has("rms_norm_eps")
-    shape = read_shape(
-        fields,
-        eps_field="rms_norm_eps" if rms else "layer_norm_eps",
-        eps=1e-5,
-        tied=True,
-        head_dim=128,
-        max_position_embeddings=8192,
-    )
-    layers = layer_count(fields, 40)
-    dense = fields.count("first_k_dense_replace", 0, low=0, high=layers)
-    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
-    sparse = tuple(kind == "sparse" for kind in kinds) if kinds else tuple(i >= dense for i in range(layers))
-    windows = _windows(fields, layers, dense)
-    rope = one_rope(fields, shape, traditional=True)
-    forced = fields.count("prefix_dense_sliding_window_pattern", 1) == 1
+    shape, layers = _shape(fields), layer_count(fields, 40)
+    sparse = sparse_layers(fields, layers, 0)
+    windows = _windows(fields, layers)
     experts = fields.count("num_experts", 8, high=1 << 16)
+    gates, ends = ("softmax", "sigmoid"), ("average", "sum")
     return Config(
         **shape,
         windows=windows,
-        ropes=tuple(
-            rope if window is not None or (forced and not mixture) else None
-            for window, mixture in zip(windows, sparse, strict=True)
-        ),
+        ropes=_ropes(fields, shape, windows, sparse),
         bias=fields.flag("attention_bias"),
-        rms=rms,
+        rms=fields.has("rms_norm_eps"),
         logit_scale=fields.number("logit_scale", 0.0625),
         sparse=sparse,
         dense_size=fields.count("prefix_dense_intermediate_size", shape["intermediate_size"], high=1 << 22),
         experts=experts,
         chosen=fields.count("num_experts_per_tok", 2, high=experts),
         shared=shape["intermediate_size"] * fields.count("num_shared_experts", 0, low=0, high=256),
-        sigmoid=fields.choice("expert_selection_fn", ("softmax", "sigmoid"), "softmax") == "sigmoid",
+        sigmoid=fields.choice("expert_selection_fn", gates, "softmax") == "sigmoid",
         normalize=fields.flag("norm_topk_prob", True),
-        average=fields.choice("shared_expert_combination_strategy", ("average", "sum"), "average")
-        == "average",
+        average=fields.choice("shared_expert_combination_strategy", ends, "average") == "average",
     )
 
 
-def _windows(fields: Fields, layers: int, dense: int) -> tuple[int | None, ...]:
+def _shape(fields: Fields) -> dict[str, Any]:
+    return read_shape(
+        fields,
+        eps_field="rms_norm_eps" if fields.has("rms_norm_eps") else "layer_norm_eps",
+        eps=1e-5,
+        tied=True,
+        head_dim=128,
+        max_position_embeddings=8192,
+    )
+
+
+def _windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
     """Without layer_types, dense and sparse layers count their patterns apart."""
+    dense = fields.count("first_k_dense_replace", 0, low=0, high=layers)
     window = fields.count("sliding_window", 4096)
     kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
     if kinds is not None:
@@ -114,6 +111,18 @@ def _windows(fields: Fields, layers: int, dense: int) -> tuple[int | None, ...]:
     full = ((i + 1) % pattern == 0 for i, pattern in places)
     full = fields.settle("layer_types", ("full_attention", "sliding_attention"), full)
     return tuple(None if one else window for one in full)
+
+
+def _ropes(
+    fields: Fields, shape: dict[str, Any], windows: Sequence[int | None], sparse: Sequence[bool]
+) -> tuple[RopeSpec | None, ...]:
+    """Layers with a window rotate; dense ones, whatever they see, where their pattern is 1."""
+    rope = one_rope(fields, shape, traditional=True)
+    forced = fields.count("prefix_dense_sliding_window_pattern", 1) == 1
+    return tuple(
+        rope if window is not None or (forced and not mixture) else None
+        for window, mixture in zip(windows, sparse, strict=True)
+    )
 
 
 def layout(config: Config) -> list[LayerSpec]:

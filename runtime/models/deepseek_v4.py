@@ -69,6 +69,26 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     fields.choice("model_type", ("deepseek_v4",))
     fields.only(_ONLY)
+    shape, layers = _shape(fields), layer_count(fields, 43)
+    kinds = _kinds(fields, layers)
+    plain, scaled = _ropes(fields, shape)
+    experts = fields.count("n_routed_experts", 256, high=1 << 16)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=tuple(plain if kind == _KINDS[0] else scaled for kind in kinds),
+        shapes=_shapes(fields, shape, kinds, plain.dims),
+        streams=_streams(fields, shape),
+        rounds=fields.count("hc_sinkhorn_iters", 20, high=1000),
+        hashed=_hashed(fields, layers),
+        experts=experts,
+        routing=_routing(fields, experts),
+        shared=shape["intermediate_size"] * fields.count("n_shared_experts", 1, high=1),
+        limit=fields.number("swiglu_limit", 10.0, low=1e-6),
+    )
+
+
+def _shape(fields: Fields) -> dict[str, Any]:
     own = {**fields.raw, "intermediate_size": fields.count("moe_intermediate_size", 2048, high=1 << 22)}
     shape = read_shape(
         Fields(own),
@@ -83,33 +103,24 @@ def parse(raw: Mapping[str, Any]) -> Config:
         fields.refuse("num_key_value_heads", "1: all heads share one key")
     if shape["activation"] not in ("silu", "swish"):
         fields.refuse("hidden_act", "silu")
-    layers = layer_count(fields, 43)
-    kinds = _kinds(fields, layers)
-    plain, scaled = _ropes(fields, shape)
-    experts = fields.count("n_routed_experts", 256, high=1 << 16)
-    routing = Routing(
+    return shape
+
+
+def _streams(fields: Fields, shape: Mapping[str, Any]) -> Streams:
+    return Streams(
+        fields.count("hc_mult", 4, high=64),
+        shape["hidden_size"],
+        eps=fields.number("hc_eps", 1e-6, low=0.0),
+        norm_eps=shape["norm_eps"],
+    )
+
+
+def _routing(fields: Fields, experts: int) -> Routing:
+    return Routing(
         _GATES[fields.choice("scoring_func", tuple(_GATES), "sqrtsoftplus")],
         fields.count("num_experts_per_tok", 6, high=experts),
         normalize=True,
         scale=fields.number("routed_scaling_factor", 1.5),
-    )
-    return Config(
-        **shape,
-        windows=(None,) * layers,
-        ropes=tuple(plain if kind == _KINDS[0] else scaled for kind in kinds),
-        shapes=_shapes(fields, shape, kinds, plain.dims),
-        streams=Streams(
-            fields.count("hc_mult", 4, high=64),
-            shape["hidden_size"],
-            eps=fields.number("hc_eps", 1e-6, low=0.0),
-            norm_eps=shape["norm_eps"],
-        ),
-        rounds=fields.count("hc_sinkhorn_iters", 20, high=1000),
-        hashed=_hashed(fields, layers),
-        experts=experts,
-        routing=routing,
-        shared=shape["intermediate_size"] * fields.count("n_shared_experts", 1, high=1),
-        limit=fields.number("swiglu_limit", 10.0, low=1e-6),
     )
 
 

@@ -16,8 +16,7 @@ from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.olmo2 import full_every
-from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
-from runtime.nn.layer import Mixer
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.positions.rope import Rope
 from runtime.nn.residual.block import PreNorm
 from runtime.quoting import quoted
@@ -25,7 +24,7 @@ from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint
 from runtime.tensors.experts import Weights, to_switch
 from runtime.tensors.names import respelled, without_spares
-from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.trunks.decoder import CausalLM, attention_layout, layer_ropes, rms_norms, self_attention
 from runtime.trunks.mixture import MixtureConfig, MixtureSpec, feed_forward
 
 Windows = tuple[int | None, ...]
@@ -245,11 +244,9 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-def _attention(config: Config, rope: Rope | None) -> Mixer:
-    bias, output_bias = config.qkv_bias, config.output_bias
-    if config.head_norm:
-        return HeadNormAttention(config, rope, head_norms(config), qkv_bias=bias, output_bias=output_bias)
-    return SelfAttention(config, rope, qkv_bias=bias, output_bias=output_bias)
+def _attention(config: Config, rope: Rope | None) -> SelfAttention:
+    biases = {"qkv_bias": config.qkv_bias, "output_bias": config.output_bias}
+    return self_attention(config, rope, head_norm=config.head_norm, **biases)
 
 
 _MODULES = ((".mlp.router.gate.", ".mlp.gate."), (".mlp.shared_mlp.", ".mlp.shared_experts."))

@@ -16,12 +16,19 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
-from runtime.config.decoder import layer_count, read_shape, two_ropes
+from runtime.config.decoder import layer_count, read_shape, read_softcap, two_ropes
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.models.family import Family
 from runtime.models.gemma4 import Attention
-from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layout, unused_projections
+from runtime.models.gemma4_config import (
+    OF_SHAPE,
+    Layer,
+    TowerConfig,
+    donor_of,
+    layers_layout,
+    unused_projections,
+)
 from runtime.nn.activation import gated, softcap
 from runtime.nn.feed_forward.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.linear import MATRICES, embed, linear
@@ -52,27 +59,7 @@ from runtime.trunks.per_layer import PerLayerTrunk
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    vocab_size: int
-    hidden_size: int
-    heads: int
-    """Of queries."""
-    norm_eps: float
-    """Added to the mean square in each norm."""
-    activation: str
-    """A name of ACTIVATIONS, in the MLP."""
-    tied: bool
-    """The output head is the embedding table."""
-    context_length: int
-    """Tokens."""
-    bias: bool
-    """Of the attention's projections."""
-    logit_softcap: float | None
-    """Logits become cap * tanh(x / cap); None: they stay as they are."""
-    per_layer_size: int
-    """Elements of the vector that the second table gives each token per layer."""
-    per_layer_vocab: int
-    """Rows of the second table; ids beyond it read row 0."""
+class Config(TowerConfig):
     streams: int
     """Residual streams of AltUp."""
     active: int
@@ -83,7 +70,6 @@ class Config:
     """Inner size of the low-rank branch beside attention."""
     sparsities: tuple[float, ...]
     """Of each layer: the share of the MLP's gates that are cut off, below 1; 0: none."""
-    layers: tuple[Layer, ...]
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -104,11 +90,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
         max_position_embeddings=32768,
     )
     streams = fields.count("altup_num_inputs", 4, low=2, high=64)
-    capped = fields.raw.get("final_logit_softcapping", 30.0) is not None
     return Config(
         **{name: shape[name] for name in OF_SHAPE},
         bias=fields.flag("attention_bias"),
-        logit_softcap=fields.number("final_logit_softcapping", 30.0, low=1e-6) if capped else None,
+        logit_softcap=read_softcap(fields, "final_logit_softcapping", 30.0),
         per_layer_size=fields.count("hidden_size_per_layer_input", 256, high=1 << 16),
         per_layer_vocab=fields.count("vocab_size_per_layer_input", 262144, high=1 << 24),
         streams=streams,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
-from runtime.config.decoder import key_heads, layer_count, read_shape, rope_of_kind
+from runtime.config.decoder import key_heads, layer_count, read_shape, read_softcap, rope_of_kind
 from runtime.config.fields import Fields
 from runtime.errors import UnsupportedModel
 from runtime.nn.positions.rope_spec import RopeSpec
@@ -47,7 +47,9 @@ class Mixture:
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class TowerConfig:
+    """What text towers of Gemma 3n and of Gemma 4 say."""
+
     vocab_size: int
     hidden_size: int
     heads: int
@@ -68,9 +70,13 @@ class Config:
     """Elements of the vector that a second table gives each token per layer; 0: no such table."""
     per_layer_vocab: int
     """Rows of the second table; ids beyond it read row 0."""
+    layers: tuple[Layer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Config(TowerConfig):
     mixture: Mixture | None
     """None: layers have plain MLPs alone."""
-    layers: tuple[Layer, ...]
 
 
 def read_tower(fields: Fields) -> Config:
@@ -96,9 +102,7 @@ def read_tower(fields: Fields) -> Config:
     return Config(
         **{name: shape[name] for name in OF_SHAPE},
         bias=fields.flag("attention_bias"),
-        logit_softcap=fields.number("final_logit_softcapping", low=1e-6)
-        if fields.has("final_logit_softcapping")
-        else None,
+        logit_softcap=read_softcap(fields, "final_logit_softcapping", None),
         per_layer_size=fields.count(
             "hidden_size_per_layer_input", 0 if unified else 256, low=0, high=1 << 16
         ),

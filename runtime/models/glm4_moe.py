@@ -10,8 +10,6 @@ from runtime.cache.layout import Full, LayerSpec
 from runtime.config.decoder import layer_count, one_rope, read_shape
 from runtime.config.fields import Fields
 from runtime.models.family import CORRECTIONS, Family, Head
-from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
-from runtime.nn.layer import Mixer
 from runtime.nn.positions.rope import Rope
 from runtime.nn.positions.rope_spec import RopeSpec
 from runtime.nn.residual.block import PreNorm
@@ -20,7 +18,7 @@ from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.experts import Weights, to_switch
 from runtime.tensors.joined_rows import parted_rows
 from runtime.tensors.names import spelled, without_spares
-from runtime.trunks.decoder import CausalLM, attention_layout, head_norms, rms_norms
+from runtime.trunks.decoder import CausalLM, attention_layout, rms_norms, self_attention
 from runtime.trunks.draft_heads import DraftHead, Predictor, head_only, without_head
 from runtime.trunks.mixture import MixtureConfig, feed_forward, read_mixture
 
@@ -73,10 +71,7 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 def _block(config: Config, rope: Rope, *, sparse: bool) -> PreNorm:
-    if config.head_norm:
-        attention: Mixer = HeadNormAttention(config, rope, head_norms(config), qkv_bias=config.bias)
-    else:
-        attention = SelfAttention(config, rope, qkv_bias=config.bias)
+    attention = self_attention(config, rope, head_norm=config.head_norm, qkv_bias=config.bias)
     mlp = feed_forward(config, sparse=sparse)
     return PreNorm(attention, mlp, rms_norms(config))
 

@@ -1,13 +1,19 @@
 """What config.json says of Inkling 2, and of Inkling 2 Mini, whose middle layers are passed several times."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from runtime.cache.layout import LayerSpec, Stateless
-from runtime.config.decoder import DecoderConfig, key_heads, layer_count, read_shape
+from runtime.config.decoder import layer_count, read_shape
 from runtime.config.fields import Fields
-from runtime.models.inkling_config import Growing, hybrid_layout, read_growing, read_hybrid, real_ids
+from runtime.models.inkling_config import (
+    Growing,
+    HybridConfig,
+    hybrid_layout,
+    read_growing,
+    read_hybrid,
+    real_ids,
+)
 from runtime.records import dataclass
 
 
@@ -25,24 +31,13 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
-    near: tuple[int, int, int]
-    """In layers with a window: heads of queries, of keys and values, and their size."""
-    relative: int
-    """Numbers by which a query's head says what it likes."""
-    extents: tuple[int, ...]
-    """Of each layer: how many distances it tells apart."""
+class Config(HybridConfig):
     growing: Growing
     """In layers without a window."""
     longest: tuple[float, float]
     """Of heads of queries and keys, and of what they like: their greatest length."""
-    taps: int
     block: int
     """Layers of one."""
-    experts: int
-    chosen: int
-    """Per token."""
-    gate_scale: float
     caps: tuple[float, float, float]
     """Of an expert's gate and of what is gated, and of logits."""
     loop: Loop | None
@@ -71,13 +66,6 @@ class Config(DecoderConfig):
         first = self.passes - 1 if place >= self.looped.stop else 0
         return range(first, self.passes if place >= self.looped.start else 1)
 
-    def of_layer(self, place: int) -> "Config":
-        """With that layer's own heads."""
-        if self.windows[place] is None:
-            return self
-        heads, groups, size = self.near
-        return replace(self, heads=heads, kv_heads=groups, head_dim=size)
-
 
 _SMALL = {"hidden_size": 4608, "num_attention_heads": 48, "moe_intermediate_size": 2304}
 _MINI = {"hidden_size": 2304, "num_attention_heads": 24, "moe_intermediate_size": 1152}
@@ -90,8 +78,32 @@ LAYERS = {kind: others[0] for kind, others in _OTHERS.items()}
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields({**raw, "tie_word_embeddings": False})
     kind = fields.choice("model_type", tuple(_OTHERS))
+    fields.choice("scoring_func", ("sigmoid",), "sigmoid")
     loops, (many, experts, floor) = kind == "inkling2_loop_text", _OTHERS[kind]
     sizes = _MINI if loops else _SMALL
+    layers = layer_count(fields, many)
+    heads = sizes["num_attention_heads"]
+    block = fields.count("n_layers_per_attn_res_block", 6)
+    return Config(
+        **_shape(fields, sizes),
+        **read_hybrid(fields, layers, window=1024, heads=heads, groups=8, experts=experts, chosen=8),
+        growing=read_growing(fields, floor),
+        longest=(
+            fields.number("qk_l2_clip_threshold", 22.627416997969522, low=1e-6),
+            fields.number("rel_l2_clip_threshold", 8.0, low=1e-6),
+        ),
+        block=block,
+        caps=(
+            fields.number("mlp_gate_softcap", 4.0, low=1e-6),
+            fields.number("mlp_up_softcap", 25.0, low=1e-6),
+            fields.number("final_logit_softcapping", 30.0, low=1e-6),
+        ),
+        loop=_loop(fields, layers, block) if loops else None,
+    )
+
+
+def _shape(fields: Fields, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """All layers have experts, so the MLP's size is that of one of them."""
     inner = fields.count("moe_intermediate_size", sizes["moe_intermediate_size"], high=1 << 22)
     shape = read_shape(
         Fields({**fields.raw, "intermediate_size": inner}),
@@ -103,44 +115,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         head_dim=128,
         max_position_embeddings=1048576,
     )
-    shape["vocab_size"] = real_ids(fields, shape["vocab_size"], 200058)
-    fields.choice("scoring_func", ("sigmoid",), "sigmoid")
-    layers = layer_count(fields, many)
-    windows = read_hybrid(fields, layers, 1024)
-    extent, block = (
-        fields.count("rel_extent", 1024, high=1 << 20),
-        fields.count("n_layers_per_attn_res_block", 6),
-    )
-    heads = fields.count("swa_num_attention_heads", sizes["num_attention_heads"], high=4096)
-    experts = fields.count("n_routed_experts", experts, high=1 << 16)
-    return Config(
-        **shape,
-        windows=windows,
-        ropes=(None,) * layers,
-        near=(
-            heads,
-            key_heads(fields, heads, min(8, heads), name="swa_num_key_value_heads"),
-            fields.count("swa_head_dim", 128, high=4096),
-        ),
-        relative=fields.count("d_rel", 16, high=4096),
-        extents=tuple(extent if window is None else window for window in windows),
-        growing=read_growing(fields, floor),
-        longest=(
-            fields.number("qk_l2_clip_threshold", 22.627416997969522, low=1e-6),
-            fields.number("rel_l2_clip_threshold", 8.0, low=1e-6),
-        ),
-        taps=fields.count("conv_kernel_size", 4, low=2, high=64),
-        block=block,
-        experts=experts,
-        chosen=fields.count("num_experts_per_tok", 8, high=experts),
-        gate_scale=fields.number("route_scale", 8.0),
-        caps=(
-            fields.number("mlp_gate_softcap", 4.0, low=1e-6),
-            fields.number("mlp_up_softcap", 25.0, low=1e-6),
-            fields.number("final_logit_softcapping", 30.0, low=1e-6),
-        ),
-        loop=_loop(fields, layers, block) if loops else None,
-    )
+    return {**shape, "vocab_size": real_ids(fields, shape["vocab_size"], 200058)}
 
 
 _IN_BLOCK = {

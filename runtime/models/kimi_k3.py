@@ -19,7 +19,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, StepCache
-from runtime.config.decoder import layer_count, read_shape, sparse_layers
+from runtime.config.decoder import layer_count, read_shape, read_softcap, sparse_layers
 from runtime.config.fields import Fields
 from runtime.models import kimi_linear
 from runtime.models.family import CORRECTIONS, RATES, Family
@@ -32,7 +32,7 @@ from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize, RMSNorm
 from runtime.nn.operations import ops
-from runtime.nn.recurrent.kimi_delta import KimiDelta, WideDelta
+from runtime.nn.recurrent.kimi_delta import KimiDelta, KimiDeltaSpec, WideDelta
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.tensors.checkpoint import Checkpoint, always
@@ -72,30 +72,16 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     fields.choice("model_type", ("kimi_k3", "kimi_linear"))
     layers = layer_count(fields, 93)
-    shape = read_shape(
-        Fields({**fields.raw, "hidden_act": "silu"}),
-        eps=1e-5,
-        vocab_size=163840,
-        hidden_size=7168,
-        intermediate_size=33792,
-        num_attention_heads=96,
-        num_key_value_heads=96,
-        max_position_embeddings=1 << 20,
-    )
-    fields.choice("hidden_act", ("situ",), "situ")
     fields.only({"mla_use_nope": True})
     fields.choice("moe_router_activation_func", ("sigmoid",), "sigmoid")
     fields.count("moe_layer_freq", 1, high=1)
-    own, eps = fields.block("linear_attn_config"), shape["norm_eps"]
-    bounded = own.raw.get("gate_lower_bound") is not None
-    lowest = own.number("gate_lower_bound", high=-1e-6) if bounded else None
-    inside = fields.raw.get("routed_expert_hidden_size")
-    linear_beta = fields.raw.get("activation_situ_linear_beta")
+    shape, own = _shape(fields), fields.block("linear_attn_config")
+    inside = fields.has("routed_expert_hidden_size")
     return Config(
         **shape,
         windows=(None,) * layers,
         ropes=(None,) * layers,
-        delta=replace(kimi_linear.read_delta(fields, eps), lowest=lowest),
+        delta=_delta(fields, own, shape["norm_eps"]),
         latent=kimi_linear.read_latent(fields, shape),
         mixture=read_mixture(  # mlx-lm's defaults
             fields, name="num_local_experts", experts=256, chosen=16, inner=1024, scale=1.0, shared=0
@@ -105,11 +91,31 @@ def parse(raw: Mapping[str, Any]) -> Config:
         wide_gate=own.flag("use_full_rank_gate"),
         gated=fields.flag("mla_use_output_gate"),
         beta=fields.number("activation_situ_beta", 1.0, low=1e-6),
-        linear_beta=None if linear_beta is None else fields.number("activation_situ_linear_beta", low=1e-6),
-        inside=None if inside is None else fields.count("routed_expert_hidden_size", high=1 << 20),
-        normed=fields.flag("latent_moe_use_norm") and inside is not None,
+        linear_beta=read_softcap(fields, "activation_situ_linear_beta", None),
+        inside=fields.count("routed_expert_hidden_size", high=1 << 20) if inside else None,
+        normed=fields.flag("latent_moe_use_norm") and inside,
         every=fields.count("attn_res_block_size", high=4096),
     )
+
+
+def _shape(fields: Fields) -> dict[str, Any]:
+    fields.choice("hidden_act", ("situ",), "situ")
+    return read_shape(
+        Fields({**fields.raw, "hidden_act": "silu"}),
+        eps=1e-5,
+        vocab_size=163840,
+        hidden_size=7168,
+        intermediate_size=33792,
+        num_attention_heads=96,
+        num_key_value_heads=96,
+        max_position_embeddings=1 << 20,
+    )
+
+
+def _delta(fields: Fields, own: Fields, eps: float) -> KimiDeltaSpec:
+    """own: the block of linear attention."""
+    lowest = own.number("gate_lower_bound", high=-1e-6) if own.has("gate_lower_bound") else None
+    return replace(kimi_linear.read_delta(fields, eps), lowest=lowest)
 
 
 def layout(config: Config) -> list[LayerSpec]:

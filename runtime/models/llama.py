@@ -13,14 +13,20 @@ from runtime.cache.layout import LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope, read_shape, without_windows
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
-from runtime.nn.layer import Mixer
+from runtime.nn.attention.self_attention import SelfAttention
 from runtime.nn.positions.rope import Rope
 from runtime.nn.residual.block import PreNorm
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import TRUNK, Checkpoint, always
 from runtime.tensors.names import without_spares
-from runtime.trunks.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
+from runtime.trunks.decoder import (
+    CausalLM,
+    attention_layout,
+    gated_mlp,
+    layer_ropes,
+    rms_norms,
+    self_attention,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +99,9 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-def _attention(config: Config, rope: Rope | None) -> Mixer:
-    bias, output_bias = config.qkv_bias, config.output_bias
-    if config.head_norm:
-        return HeadNormAttention(config, rope, head_norms(config), qkv_bias=bias, output_bias=output_bias)
-    return SelfAttention(config, rope, qkv_bias=bias, output_bias=output_bias)
+def _attention(config: Config, rope: Rope | None) -> SelfAttention:
+    biases = {"qkv_bias": config.qkv_bias, "output_bias": config.output_bias}
+    return self_attention(config, rope, head_norm=config.head_norm, **biases)
 
 
 FAMILY = Family(

@@ -9,7 +9,6 @@ from runtime.cache.layout import Full, LayerSpec
 from runtime.config.decoder import DecoderConfig, layer_count, one_rope
 from runtime.config.fields import Fields
 from runtime.models.family import Family
-from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.feed_forward.mlp import ACTIVATIONS, FusedGatedMLP
 from runtime.nn.layer import Mixer
 from runtime.nn.positions.rope import Rope
@@ -18,7 +17,7 @@ from runtime.records import dataclass
 from runtime.tensors.experts import Weights
 from runtime.tensors.joined_rows import parted_rows
 from runtime.tensors.names import respelled, without_spares
-from runtime.trunks.decoder import CausalLM, head_norms, layer_ropes, rms_norms
+from runtime.trunks.decoder import CausalLM, layer_ropes, rms_norms, self_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +97,7 @@ def build(config: Config) -> CausalLM:
     def attention(place: int, rope: Rope | None) -> Mixer:
         heads, keys = config.head_counts[place]
         shape = replace(config, heads=heads, kv_heads=keys)
-        return (
-            HeadNormAttention(shape, rope, head_norms(config))
-            if config.head_norm
-            else SelfAttention(shape, rope)
-        )
+        return self_attention(shape, rope, head_norm=config.head_norm)
 
     layers = [
         PreNorm(

@@ -34,8 +34,19 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields.choice("weight_mode", ("single",), "single")
     fields.choice("mode", ("inference",), "inference")
     fields.choice("inference_state_dtype", ("float32",), "float32")
-    hidden = _either(fields, "hidden_size", "embedding_dim", 4096)
     layers = _either(fields, "num_hidden_layers", "num_blocks", 32, high=4096)
+    lstm = _lstm(fields)
+    return Config(
+        **_shape(fields, lstm),
+        windows=(None,) * layers,
+        ropes=(None,) * layers,
+        lstm=lstm,
+        logit_softcap=fields.number("output_logit_soft_cap", 30.0, low=1e-6),
+    )
+
+
+def _lstm(fields: Fields) -> LstmSpec:
+    hidden = _either(fields, "hidden_size", "embedding_dim", 4096)
     heads = fields.count("num_heads", 8, high=4096)
     key, value = (
         int(hidden * fields.number(f"{part}_dim_factor", by, low=1e-3, high=64)) for part, by in _FACTORS
@@ -43,32 +54,33 @@ def parse(raw: Mapping[str, Any]) -> Config:
     for name, size in (("qk_dim_factor", key), ("v_dim_factor", value)):
         if not size or size % heads:
             fields.refuse(name, f"one by which {hidden} is divided among {heads} heads")
-    meant = {
-        "hidden_size": hidden,
-        "intermediate_size": _inner(fields, hidden),
-        "hidden_act": "silu",
-        "num_attention_heads": heads,
-        "num_key_value_heads": heads,
-        "head_dim": value // heads,
-        "tie_word_embeddings": False,  # whatever a file says
-    }
-    shape = read_shape(
-        Fields({**fields.raw, **meant}),
-        eps_field="norm_eps",
-        vocab_size=50304,
-        max_position_embeddings=UNBOUNDED,
-    )
-    spec = LstmSpec(
+    return LstmSpec(
         hidden=hidden,
         heads=heads,
         key=key // heads,
         value=value // heads,
         cap=fields.number("gate_soft_cap", 15.0, low=1e-6, high=60),
-        norm_eps=shape["norm_eps"],
+        norm_eps=fields.number("norm_eps", 1e-6, low=1e-30),
         eps=fields.number("eps", 1e-6, low=1e-30),
     )
-    cap = fields.number("output_logit_soft_cap", 30.0, low=1e-6)
-    return Config(**shape, windows=(None,) * layers, ropes=(None,) * layers, lstm=spec, logit_softcap=cap)
+
+
+def _shape(fields: Fields, lstm: LstmSpec) -> dict[str, Any]:
+    meant = {
+        "hidden_size": lstm.hidden,
+        "intermediate_size": _inner(fields, lstm.hidden),
+        "hidden_act": "silu",
+        "num_attention_heads": lstm.heads,
+        "num_key_value_heads": lstm.heads,
+        "head_dim": lstm.value,
+        "tie_word_embeddings": False,  # whatever a file says
+    }
+    return read_shape(
+        Fields({**fields.raw, **meant}),
+        eps_field="norm_eps",
+        vocab_size=50304,
+        max_position_embeddings=UNBOUNDED,
+    )
 
 
 _FACTORS = ("qk", 0.5), ("v", 1.0)

@@ -25,6 +25,7 @@ import mlx.nn as nn
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import Caches, Rotate, by_layout
 from runtime.config.decoder import DecoderConfig
+from runtime.nn.attention.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.feed_forward.mlp import ACTIVATIONS, MLP, GatedMLP
 from runtime.nn.layer import Layer
 from runtime.nn.linear import embed
@@ -65,6 +66,20 @@ def head_norms(config: DecoderConfig) -> Callable[[int], Normalize]:
 def layer_norms(config: DecoderConfig) -> Norm:
     """The same of families that have LayerNorms."""
     return lambda: LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+
+def self_attention(
+    config: DecoderConfig,
+    rope: Rope | None,
+    *,
+    head_norm: bool,
+    qkv_bias: bool = False,
+    output_bias: bool = False,
+) -> SelfAttention:
+    """head_norm: with norms on queries and keys that all heads share."""
+    if not head_norm:
+        return SelfAttention(config, rope, qkv_bias=qkv_bias, output_bias=output_bias)
+    return HeadNormAttention(config, rope, head_norms(config), qkv_bias=qkv_bias, output_bias=output_bias)
 
 
 def gated_mlp(config: DecoderConfig, *, bias: bool = False, inner: int | None = None) -> GatedMLP:

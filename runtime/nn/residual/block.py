@@ -46,46 +46,51 @@ class Block(Module):
         return sublayer_parts_of(self)
 
 
-class PreNorm(Block):
-    """Each sublayer reads a normed stream and adds to the raw one (Llama)."""
+class NormedBlock(Block):
+    """Each sublayer reads a normed stream and adds to the raw one. Classes of it have a mixer, by the name
+    that checkpoints have for it.
+    """
+
+    def __init__(self, mlp: FeedForward, norm: Norm) -> None:
+        super().__init__()
+        self.mlp: FeedForward = mlp
+        self.input_layernorm: Normalize = norm()
+        self.post_attention_layernorm: Normalize = norm()
+
+    @property
+    def mixer(self) -> Mixer:
+        raise NotImplementedError
+
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
+        x = added(x, self.mixer, step, cache, norm=self.input_layernorm)
+        return added(x, self.mlp, step, norm=self.post_attention_layernorm)
+
+    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
+        return (self.mixer, self.input_layernorm, None), (self.mlp, self.post_attention_layernorm, None)
+
+
+class PreNorm(NormedBlock):
+    """Of attention (Llama)."""
 
     def __init__(self, attention: Mixer, mlp: FeedForward, norm: Norm) -> None:
-        super().__init__()
+        super().__init__(mlp, norm)
         self.self_attn: Mixer = attention
-        self.mlp: FeedForward = mlp
-        self.input_layernorm: Normalize = norm()
-        self.post_attention_layernorm: Normalize = norm()
 
-    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = added(x, self.self_attn, step, cache, norm=self.input_layernorm)
-        return added(x, self.mlp, step, norm=self.post_attention_layernorm)
-
-    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
-        return (
-            (self.self_attn, self.input_layernorm, None),
-            (self.mlp, self.post_attention_layernorm, None),
-        )
+    @property
+    def mixer(self) -> Mixer:
+        return self.self_attn
 
 
-class PreNormRecurrent(Block):
-    """As PreNorm, of a mixer that goes over the text and is called `linear_attn` (OLMo Hybrid)."""
+class PreNormRecurrent(NormedBlock):
+    """Of a recurrence (OLMo Hybrid)."""
 
     def __init__(self, mixer: Mixer, mlp: FeedForward, norm: Norm) -> None:
-        super().__init__()
+        super().__init__(mlp, norm)
         self.linear_attn: Mixer = mixer
-        self.mlp: FeedForward = mlp
-        self.input_layernorm: Normalize = norm()
-        self.post_attention_layernorm: Normalize = norm()
 
-    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = added(x, self.linear_attn, step, cache, norm=self.input_layernorm)
-        return added(x, self.mlp, step, norm=self.post_attention_layernorm)
-
-    def sublayers(self) -> tuple[NormedSublayer, NormedSublayer]:
-        return (
-            (self.linear_attn, self.input_layernorm, None),
-            (self.mlp, self.post_attention_layernorm, None),
-        )
+    @property
+    def mixer(self) -> Mixer:
+        return self.linear_attn
 
 
 class Scaled(PreNorm):
