@@ -36,6 +36,7 @@ from modelkit.pack.part import Part
 from modelkit.pack.planning.heads import has_head, head_notes
 from modelkit.pack.planning.plan_types import Role
 from modelkit.pack.preparation import Preparation
+from modelkit.pack.quality.report import notes_of
 from modelkit.pack.sources import Origin, Source, open_origin, with_head
 from modelkit.pack.writing.conversion import memo_key, recall, source_digests
 from modelkit.progress import Progress, Silent
@@ -72,12 +73,12 @@ def prepare(
     """
     with worded():
         asked = settle(recipe, quantize, quantize_draft, plain=plain)
-        asking, told = access or Access(), progress or Silent()
-        if asking.hollow is None and not _measures(asked):
-            foresee = cache(partial(_foresee, recipe, store, asked, asking, fuse=fuse_adapters))
-            asking = replace(asking, foresee=foresee)
+        order = _Order(recipe, store, asked, fuse_adapters, access or Access(), progress or Silent())
+        if order.access.hollow is None and not order.measures:
+            foresee = cache(partial(_foresee, order))
+            order = replace(order, access=replace(order.access, foresee=foresee))
         try:
-            return _prepare(recipe, store, asked, asking, told, fuse=fuse_adapters)
+            return _prepare(order)
         except _Foreseen as found:
             raise found.error from found.error.__cause__
 
@@ -86,11 +87,31 @@ def foresee(recipe: Recipe, store: Store, *, quantize: str | None, access: Acces
     """Raise what `prepare` would refuse of a model that is there by its headers alone."""
     with worded():
         asked = settle(recipe, quantize, None, plain=False)
-        if not _measures(asked):
+        order = _Order(recipe, store, asked, False, access, Silent())
+        if not order.measures:
             try:
-                _foresee(recipe, store, asked, access, fuse=False)
+                _foresee(order)
             except _Foreseen as found:
                 raise found.error from found.error.__cause__
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What is to be prepared, and with what."""
+
+    recipe: Recipe
+    """What the Modelfile itself says."""
+    store: Store
+    asked: Formats
+    fuse: bool
+    """Adapters become part of the weights."""
+    access: Access
+    progress: Progress
+
+    @property
+    def measures(self) -> bool:
+        """Are formats found by running the model?"""
+        return any(one and one.measures for one in (self.asked.target, self.asked.draft))
 
 
 class _Foreseen(Exception):
@@ -101,21 +122,16 @@ class _Foreseen(Exception):
         self.error = error
 
 
-def _foresee(recipe: Recipe, store: Store, asked: Formats, access: Access, *, fuse: bool) -> None:
+def _foresee(order: _Order) -> None:
     """Raise what headers alone tell to be refused. Where these cannot be had, the weights still may."""
     with TemporaryFolder("plan", "headers of weights") as hollow:
-        outline = replace(access, hollow=hollow, listener=NoListener())
+        outline = replace(order.access, hollow=hollow, listener=NoListener())
         try:
-            _prepare(recipe, store, asked, outline, Silent(), fuse=fuse)
+            _prepare(replace(order, access=outline, progress=Silent()))
         except (FetchError, Unwritable):
             return
         except ModelkitError as error:
             raise _Foreseen(error) from error
-
-
-def _measures(asked: Formats) -> bool:
-    """Are formats found by running the model?"""
-    return any(one and one.measures for one in (asked.target, asked.draft))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +148,9 @@ class _Opened:
     """Where the draft was fetched from."""
 
 
-def _open(recipe: Recipe, store: Store, access: Access) -> _Opened:
+def _open(order: _Order) -> _Opened:
     """A draft head that lies in a file of its own becomes the target's."""
+    recipe, store, access = order.recipe, order.store, order.access
     with recipe.at("FROM"):
         origin = open_origin(recipe.from_, store, access)
     recipe = with_renderer(beneath(recipe, origin.said))
@@ -147,63 +164,92 @@ def _open(recipe: Recipe, store: Store, access: Access) -> _Opened:
     return _Opened(recipe, origin, draft, draft.source.upstream)
 
 
-def _prepare(
-    own: Recipe, store: Store, asked: Formats, access: Access, progress: Progress, *, fuse: bool
-) -> Preparation:
-    """own: what the Modelfile itself says."""
-    if _measures(asked):
-        access = replace(access, hollow=None)
-    opened = _open(own, store, access)
-    recipe, origin = opened.recipe, opened.origin
+def _prepare(order: _Order) -> Preparation:
+    if order.measures:
+        order = replace(order, access=replace(order.access, hollow=None))
+    opened = _open(order)
+    recipe, origin, asked, store = opened.recipe, opened.origin, order.asked, order.store
     target = _part(origin.source, "target", asked.target, origin.metadata.provenance, store)
     draft = _draft_part(origin, opened.draft, asked.draft, store)
-    metadata = merge(origin.metadata, recipe, draft)
-    if metadata.requires is not None:
-        with recipe.at("REQUIRES"):
-            checks.check_requires(metadata.requires)
+    metadata = _metadata(opened, draft)
     tokenizer, notes = checks.check_parts(target, draft)
-    checks.refuse_texts(target, own)
-    adapters = carried_adapters(recipe, origin, target, access, store, fuse=fuse)
-    adapter_notes = tuple(carried_notes(adapters, recipe.from_.text))
-    if fuse:
-        with recipe.at("ADAPTER"):
-            checks.refuse_searched(asked.target, asked.draft)
-            target, adapters = with_fused(target, adapters, asked.target, store), ()
+    checks.refuse_texts(target, order.recipe)
+    target, adapters, adapter_notes = _with_adapters(order, opened, target)
     if draft:
         refuse_same(target, draft)
     described = describe(target.plan.config)
     ready = _ready(target, described, recipe, metadata, tokenizer)
     template = _template(recipe, ready, metadata, described)
-    texts = license_files(target.source.inventory.files, recipe.licenses)
-    if recipe.template is not None and template.source is not None:
-        texts[TEMPLATE] = template.source.encode()
-        target = _without_tools_template(target)
+    target, texts = _with_texts(target, recipe, template)
     check_files(_paths(target, draft, adapters, texts))
-    quality_notes: tuple[str, ...] = ()
-    if _measures(asked):
-        target, draft, reports, quality_notes = _with_found_formats(target, draft, ready, store, progress)
-        texts.update(reports)
+    target, draft, reports = _with_found_formats(order, target, draft, ready)
     write_bytes = _required_bytes(target, draft, adapters, store)
-    notes = (*asked.notes, *_notes(recipe, opened.draft, target, draft), *notes)
-    notes += ready.notes + template.notes + adapter_notes + quality_notes
-    notes += checks.check_reach(ready, template.capabilities, described)
-    notes += checks.check_draft_reach(draft, ready, described)
-    notes += checks.check_placed(template, metadata, ready, described.context_length)
-    origin_lines = lines_of(recipe, asked, store, _fetched(origin, opened.upstream), fused=fuse)
+    notes = (
+        *asked.notes,
+        *_notes(recipe, opened.draft, target, draft),
+        *notes,
+        *ready.notes,
+        *template.notes,
+        *adapter_notes,
+        *notes_of(reports),
+        *checks.check_reach(ready, template.capabilities, described),
+        *checks.check_draft_reach(draft, ready, described),
+        *checks.check_placed(template, metadata, ready, described.context_length),
+    )
     return Preparation(
-        target, draft, metadata, template.capabilities, texts, notes, origin_lines, write_bytes, adapters
+        target,
+        draft,
+        metadata,
+        template.capabilities,
+        {**texts, **reports},
+        notes,
+        lines_of(recipe, asked, store, _fetched(opened), fused=order.fuse),
+        write_bytes,
+        adapters,
     )
 
 
-def _with_found_formats(
-    target: Part, draft: Part | None, ready: ModelSetup, store: Store, progress: Progress
-) -> tuple[Part, Part | None, Mapping[str, bytes], tuple[str, ...]]:
-    """Both, decided anew by what formats cost; the reports of that by path, and sentences for the user."""
-    from modelkit.pack.quality.parts import find_formats
-    from modelkit.pack.quality.report import notes_of
+def _metadata(opened: _Opened, draft: Part | None) -> Metadata:
+    metadata = merge(opened.origin.metadata, opened.recipe, draft)
+    if metadata.requires is not None:
+        with opened.recipe.at("REQUIRES"):
+            checks.check_requires(metadata.requires)
+    return metadata
 
-    target, draft, reports = find_formats(target, draft, ready, store, progress)
-    return target, draft, reports, notes_of(reports)
+
+def _with_adapters(
+    order: _Order, opened: _Opened, target: Part
+) -> tuple[Part, tuple[Carried, ...], tuple[str, ...]]:
+    """The target, with adapters in it where they are fused; else those that it carries; and what there is to
+    say of them.
+    """
+    recipe = opened.recipe
+    adapters = carried_adapters(recipe, opened.origin, target, order.access, order.store, fuse=order.fuse)
+    notes = tuple(carried_notes(adapters, recipe.from_.text))
+    if not order.fuse:
+        return target, adapters, notes
+    with recipe.at("ADAPTER"):
+        checks.refuse_searched(order.asked.target, order.asked.draft)
+        return with_fused(target, adapters, order.asked.target, order.store), (), notes
+
+
+def _with_texts(target: Part, recipe: Recipe, template: checks.Template) -> tuple[Part, dict[str, bytes]]:
+    """Files that are written for the package, by path. What TEMPLATE says takes the place of the model's."""
+    texts = license_files(target.source.inventory.files, recipe.licenses)
+    if recipe.template is None or template.source is None:
+        return target, texts
+    return _without_tools_template(target), {**texts, TEMPLATE: template.source.encode()}
+
+
+def _with_found_formats(
+    order: _Order, target: Part, draft: Part | None, ready: ModelSetup
+) -> tuple[Part, Part | None, Mapping[str, bytes]]:
+    """Both, decided anew by what formats cost where that is asked for; the reports of that by path."""
+    if not order.measures:
+        return target, draft, {}
+    from modelkit.pack.quality.parts import find_formats
+
+    return find_formats(target, draft, ready, order.store, order.progress)
 
 
 def _paths(
@@ -312,10 +358,10 @@ def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | No
         yield f"{unknown}; no output style has this name, so the chat template decides"
 
 
-def _fetched(origin: Origin, draft: Upstream | None) -> dict[str, Upstream | None]:
+def _fetched(opened: _Opened) -> dict[str, Upstream | None]:
     """Where what FROM and DRAFT name was fetched from. Of a stored package that is another matter: it is
     named by its own name."""
-    return {"FROM": origin.source.upstream, "DRAFT": draft}
+    return {"FROM": opened.origin.source.upstream, "DRAFT": opened.upstream}
 
 
 def _part_notes(part: Part) -> tuple[str, ...]:
