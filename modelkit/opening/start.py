@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from modelkit.ranks.agreement import Read
     from modelkit.ranks.progress import OnBytes
     from modelkit.ranks.rank_group import RankGroup
-    from modelkit.ranks.slices import SlicedWeights
+    from modelkit.ranks.wants import SlicedWeights
     from runtime.ranks.load import Assignment
 
 _SMALLER = "Create it with --quantize q4 (or fewer bits), or take a smaller model."

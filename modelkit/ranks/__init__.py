@@ -13,6 +13,7 @@ agreement         what they compare before they read their shares
 progress          how far all of them are with it
 package_transfer  gives each what its store lacks of a package: `rounds` sends blobs, `fetching` takes them
 outline           what a rank has that lacks the weights
-slices            gives it what it needs of them
+wants             what it needs of them
+slices            gives it that: `passing` on from rank 0, in `pieces`
 streaming         weights that rank 0 reads from a registry and passes on
 """

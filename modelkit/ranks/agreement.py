@@ -22,7 +22,7 @@ from runtime.ranks.plan import Plan
 if TYPE_CHECKING:
     from modelkit.opening.opened import Opened
     from modelkit.ranks.package_transfer import Brought
-    from modelkit.ranks.slices import SlicedWeights
+    from modelkit.ranks.wants import SlicedWeights
 
 _LOADING_S = 3600.0
 """How long reading weights may take on any machine."""

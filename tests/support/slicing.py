@@ -15,7 +15,7 @@ import pytest
 import modelkit
 from modelkit.errors import LoadError
 from modelkit.opening.read import open_model, open_outline
-from modelkit.ranks import slices
+from modelkit.ranks import pieces, slices
 from modelkit.ranks.facts import Member, own_facts
 from modelkit.ranks.job import Job, plan_of
 from modelkit.ranks.package_transfer import bring
@@ -161,7 +161,7 @@ SCENES: dict[str, Callable[[Scene], Any]] = {
 def scenes(group: Group, *names: str) -> dict[str, Any]:
     """What each gave on this rank."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(slices, "PIECE_BYTES", 3000)
+        patched.setattr(pieces, "PIECE_BYTES", 3000)
         patched.setattr(slices, "ROUND_BYTES", 20_000)
         patched.setattr(os, "fsync", lambda fd: None)
         return {name: SCENES[name](Scene(group)) for name in names}

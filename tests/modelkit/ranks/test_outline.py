@@ -13,7 +13,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import FetchError, InvalidName, ModelkitError, StoreError
-from modelkit.ranks.slices import bytes_of, pieces_of
+from modelkit.ranks.pieces import bytes_of, pieces_of
 from modelkit.ranks.streaming import Sieve
 from modelkit.showing.facts import facts_of
 from modelkit.source.tensor import TensorInfo

@@ -13,9 +13,9 @@ import pytest
 from mlx.utils import tree_flatten
 
 from modelkit.errors import StoreError
-from modelkit.ranks import slices
+from modelkit.ranks import pieces
 from modelkit.ranks.outline import read_front, write_hollow
-from modelkit.ranks.slices import pieces_of
+from modelkit.ranks.pieces import pieces_of
 from modelkit.source.safetensors import read_header
 from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Digest
@@ -76,7 +76,7 @@ def test_of_slices_the_same_is_loaded_as_of_files(
     headers = {key: (tensor.dtype, tensor.shape) for key, tensor in tensors.items()}
     on = device()
     for shards in (1, 2):
-        monkeypatch.setattr(slices, "PIECE_BYTES", dice.choice([100, 3000, 1 << 20]))
+        monkeypatch.setattr(pieces, "PIECE_BYTES", dice.choice([100, 3000, 1 << 20]))
         plan = decide(parts_of(config, headers, shards=shards, on=on), [Host("")] * 2)
         group = cast("Group", SimpleNamespace(rank=1, size=2, ring=None, alike=True))
         assigned = Assignment(plan, group)
@@ -151,15 +151,15 @@ CUTS = (
 def test_pieces_are_the_numbers_in_their_order(
     most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "PIECE_BYTES", most)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", most)
     numbers = np.arange(2 * 5 * 3 * 4, dtype=np.int16).reshape(2, 5, 3, 4)
     path = tmp_path / "numbers"
     path.write_bytes(b"before" + numbers.tobytes())
     tensor = TensorInfo("x", "I16", numbers.shape, path, 6, 6 + numbers.nbytes)
     for one in CUTS:
         axis, ranges = one.axis, one.ranges
-        pieces = [*pieces_of(one, tensor)]
-        ends = [(piece.nbytes, piece.read(tensor).tobytes()) for piece in pieces]
+        found = [*pieces_of(one, tensor)]
+        ends = [(piece.nbytes, piece.read(tensor).tobytes()) for piece in found]
         expected = np.concatenate(
             [numbers[(slice(None),) * axis + (slice(*ends),)] for ends in ranges or ((0, 2),)], axis=axis
         )
