@@ -4,7 +4,9 @@
     type_choice  which GGUF type holds a packed matrix exactly, or comes nearest
     plan         every tensor of the file: its type, where its rows come from, and what becomes of the numbers
     rows         rows of the package as rows of blocks, some megabytes at a time
-    vocabulary   the tokenizer as metadata, and the proof that it comes back
+    vocabulary   the tokenizer as metadata
+    splitting_name  what GGUF files call the way in which a tokenizer cuts text
+    same_ids     the proof that a tokenizer comes back
     embedding    how texts become vectors, as metadata
     spellings    tensors under the names that the table of architectures knows
     read_back    would an import of the file compute the same model

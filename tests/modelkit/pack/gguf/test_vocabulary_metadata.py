@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from modelkit.errors import UnsupportedSource
-from modelkit.pack.gguf.vocabulary import Vocabulary, recognised, vocabulary_metadata
+from modelkit.pack.gguf.splitting_name import recognised
+from modelkit.pack.gguf.vocabulary import Vocabulary, vocabulary_metadata
 from modelkit.source.gguf.vocabulary.splitting import SPLITTINGS
 from modelkit.tokenizer.load import load_tokenizer
 from modelkit.tokenizer.tokenizer import Tokenizer
