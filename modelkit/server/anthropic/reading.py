@@ -79,36 +79,25 @@ def read_messages_request(body: Fields, threads: Threads, *, counting: bool = Fa
     thread = threads.of(body)
     if thread is not None and thread.follows:
         body = body.entry({**body.peek, **thread.fields}, "")
-    model, said = body.needed_text("model"), read_conversation(body, thread.said if thread else ())
-    system, changes = read_system(body), [*changes_in(body)]
-    if thread is not None:
-        changes = [*(body.entry(one, "thread") for one in thread.changes), *changes]
-    there = offered(body, changes)
+    model, messages = body.needed_text("model"), _messages(body, thread)
+    before = thread.changes if thread else ()
+    changes = [*(body.entry(one, "thread") for one in before), *changes_in(body)]
+    tools, ignored = _tools(offered(body, changes))
     efforts = _efforts(body, thread.efforts if thread else (None, None))
-    messages = [Message("system", system), *said] if system else said
     if thread is not None:
         thread = _gone_on(body, thread, changes, efforts)
     wish = None if counting else body.fields("compaction")
     if wish is not None:
         messages = with_wish(messages, _instructions(wish))
     _check_hints(body)
-    keywords = _keywords(body, counting=counting)
-    if messages[-1].role == "assistant" and not messages[-1].tool_calls:
-        keywords["continue_final"] = True
     think, budget, omitted = _thinking(body, efforts[0])
+    keywords = _keywords(body, counting=counting) | _calls(body, tools) | _goes_on(messages)
     if budget is not None:
         keywords["think_tokens"] = budget
-    tools, ignored = _tools(there)
-    choice = _choice(body, [tool["function"]["name"] for tool in tools])
-    if tools:
-        keywords |= {"tools": tools, **choice}
-    if wish is not None:  # a summary has no form and calls nothing
-        keywords.pop("format", None)
-        keywords |= {"tool_choice": "none"} if tools else {}
     return MessagesRequest(
         model=model,
         messages=messages,
-        keywords=keywords,
+        keywords=keywords if wish is None else _of_summary(keywords),
         think=think,
         stream=body.flag("stream", default=False),
         omitted=omitted,
@@ -117,6 +106,28 @@ def read_messages_request(body: Fields, threads: Threads, *, counting: bool = Fa
         keep_alive=body.duration("keep_alive"),
         ignored=(*ignored, *body.unknown(_KNOWN)),
     )
+
+
+def _messages(body: Fields, thread: Thread | None) -> list[Message]:
+    said, system = read_conversation(body, thread.said if thread else ()), read_system(body)
+    return [Message("system", system), *said] if system else said
+
+
+def _goes_on(messages: Sequence[Message]) -> dict[str, Any]:
+    """What the model is to write on, where the last message is its own."""
+    last = messages[-1]
+    return {"continue_final": True} if last.role == "assistant" and not last.tool_calls else {}
+
+
+def _calls(body: Fields, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    choice = _choice(body, [tool["function"]["name"] for tool in tools])
+    return {"tools": tools, **choice} if tools else {}
+
+
+def _of_summary(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """A summary has no form and calls nothing."""
+    kept = {name: value for name, value in keywords.items() if name != "format"}
+    return {**kept, "tool_choice": "none"} if "tools" in kept else kept
 
 
 def _gone_on(body: Fields, thread: Thread, changes: Sequence[Fields], efforts: Efforts) -> Thread:
