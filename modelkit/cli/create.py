@@ -21,11 +21,15 @@ from runtime.quant import FORMATS, MAIN, NAMES, OTHER_GROUPS, find_format
 from runtime.quoting import quoted
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from modelkit.modelfile import Recipe
     from modelkit.pack.build import Created
     from modelkit.pack.planning.plan_types import Plan
     from modelkit.pack.preparation import Preparation
     from modelkit.store import Name
+    from modelkit.store.store import Store
+    from modelkit.temporary import TemporaryFolder
 
 _STDIN = Path("-")
 
@@ -127,19 +131,15 @@ def command(
     modelkit create story -f Modelfile --quantize q4 --quantize-draft q4
     modelkit create story --quantize mxfp4 --dry-run
     """
-    from contextlib import nullcontext
-
     from modelkit.fetch.access import Access
-    from modelkit.pack.build import write_package
     from modelkit.pack.prepare import prepare
     from modelkit.pack.pulling import bring
-    from modelkit.temporary import TemporaryFolder
 
     wanted = _wanted(quantize, target_bits, target_size, quality, calibration)
     chosen, store = _name(name, file), open_store()
     recipe = _recipe(file)
     bars = Bars(enabled=not as_json)
-    with TemporaryFolder("plan", "headers of weights") if dry_run else nullcontext() as hollow, bars:
+    with _headers_only(dry_run) as hollow, bars:
         prepared = prepare(
             recipe,
             store,
@@ -155,9 +155,24 @@ def command(
             note(text)
     if dry_run:
         _show_plan(chosen, prepared, as_json)
-        return
+    else:
+        _write(chosen, prepared, store, bars, as_json)
+
+
+def _headers_only(wanted: bool) -> "AbstractContextManager[TemporaryFolder | None]":
+    """A folder for models of which no more is fetched than a plan needs; None: all is."""
+    from contextlib import nullcontext
+
+    from modelkit.temporary import TemporaryFolder
+
+    return TemporaryFolder("plan", "headers of weights") if wanted else nullcontext()
+
+
+def _write(name: "Name", prepared: "Preparation", store: "Store", bars: Bars, as_json: bool) -> None:
+    from modelkit.pack.build import write_package
+
     with bars:
-        created = write_package(prepared, chosen, store, bars)
+        created = write_package(prepared, name, store, bars)
     if as_json:
         emit_json(_to_json(created))
     else:
