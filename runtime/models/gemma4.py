@@ -40,11 +40,13 @@ from runtime.nn.norm import Normalize, PlainRMS, RMSNorm, added_normed, rms
 from runtime.nn.operations import ops
 from runtime.nn.positions.rope import Rope
 from runtime.nn.residual.sublayer import (
+    Always,
     added,
     attention_parts,
     closing,
     defined_together,
     mixture_parts,
+    norms_fit,
     per_layer_gate,
 )
 from runtime.parts.attention import AttentionParts
@@ -122,11 +124,15 @@ class Attention(AttentionSublayer):
         layer = self._layer
         if layer.donor is not None:
             norms = self.q_norm, None
-            return attention_parts(self._attends, norm, (self.q_proj,), norms, self.o_proj, after, reads=True)
+            return attention_parts(
+                AttentionParts(self._attends, norm, (self.q_proj,), norms, self.o_proj, after, reads=True)
+            )
         opening = (self.q_proj, self.k_proj, *(() if layer.keys_are_values else (self.v_proj,)))
         norms = self.q_norm, self.k_norm
         values = self._value_norm
-        return attention_parts(self._attends, norm, opening, norms, self.o_proj, after, value_norm=values)
+        return attention_parts(
+            AttentionParts(self._attends, norm, opening, norms, self.o_proj, after, value_norm=values)
+        )
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         """What the heads read, side by side."""
@@ -244,17 +250,16 @@ class MixtureBlock(Block):
         return added_normed(x, self.post_feedforward_layernorm, both)
 
     def feeds(self) -> MixtureParts | None:
-        return mixture_parts(
+        norm, after, answered = (
             self.pre_feedforward_layernorm_2,
-            self.router,
-            None,
-            self.switch_mlp,
             self.post_feedforward_layernorm,
-            shared=self.mlp,
-            shared_norms=(self.pre_feedforward_layernorm, self.post_feedforward_layernorm_1),
-            answered=self.post_feedforward_layernorm_2,
-            reading=self.router.reading(),
+            self.post_feedforward_layernorm_2,
         )
+        dense = Always(self.mlp, norms=(self.pre_feedforward_layernorm, self.post_feedforward_layernorm_1))
+        said = mixture_parts(norm, self.router, None, self.switch_mlp, after, dense)
+        if said is None or not norms_fit(None, answered):
+            return None
+        return said._replace(answered=answered, reading=self.router.reading())
 
 
 def make_blocks(config: Config, rope: type[Rope] = Rope) -> list[Block]:

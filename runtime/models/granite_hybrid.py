@@ -31,7 +31,7 @@ from runtime.nn.recurrent.conv import with_filters
 from runtime.nn.recurrent.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.residual.block import Block as Sublayers
 from runtime.nn.residual.block import NormedSublayer
-from runtime.nn.residual.sublayer import mixture_parts
+from runtime.nn.residual.sublayer import Always, mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
@@ -117,9 +117,8 @@ class Both:
     def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         sparse = self._sparse
-        return mixture_parts(
-            norm, sparse.router, sparse.routing, sparse.switch_mlp, after, shared=self._shared
-        )
+        shared = Always(self._shared)
+        return mixture_parts(norm, sparse.router, sparse.routing, sparse.switch_mlp, after, shared)
 
 
 class Block(Sublayers):

@@ -138,7 +138,9 @@ class Reader(AttentionSublayer):
         """See `sublayer.added`."""
         if "query_layernorm" in self:
             return None
-        return attention_parts(self._attends, norm, (self.q_proj,), None, self.o_proj, after, reads=True)
+        return attention_parts(
+            AttentionParts(self._attends, norm, (self.q_proj,), None, self.o_proj, after, reads=True)
+        )
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         heads, rope = self._attends, self._rope

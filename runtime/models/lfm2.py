@@ -171,15 +171,19 @@ class ShortConv(Module):
     def parts(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
         return recurrent_parts(
-            norm,
-            (self.in_proj,),
-            self.conv,
-            ("conv", None, None),
-            None,
-            self.out_proj,
-            after,
-            self._scan,
-            list,
+            RecurrentParts(
+                norm=norm,
+                opening=(self.in_proj,),
+                conv=self.conv,
+                kind="conv",
+                rule=None,
+                sizes=None,
+                gated_norm=None,
+                close=self.out_proj,
+                after=after,
+                scan=self._scan,
+                scanned=list,
+            )
         )
 
     def _scan(

@@ -35,7 +35,7 @@ from runtime.nn.norm import Normalize, PlainRMS
 from runtime.nn.positions.rope import Rope
 from runtime.nn.residual.block import Block as Sublayers
 from runtime.nn.residual.block import NormedSublayer
-from runtime.nn.residual.sublayer import added, mixture_parts
+from runtime.nn.residual.sublayer import Always, added, mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.records import dataclass
 from runtime.step import Step
@@ -199,7 +199,8 @@ class Mixture(Module):
 
     def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
-        said = mixture_parts(norm, self.router, self._routing, self.experts, after, shared=self.shared_expert)
+        shared = Always(self.shared_expert)
+        said = mixture_parts(norm, self.router, self._routing, self.experts, after, shared)
         return None if said is None else said._replace(fed=True)
 
 

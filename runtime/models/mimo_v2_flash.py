@@ -214,15 +214,10 @@ class Attention(AttentionSublayer):
         return {"_config": replace(self._config, heads=heads), "_kv_heads": groups, "_attends": attends}
 
     def parts(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
+        opening = self.q_proj, self.k_proj, self.v_proj
+        sinks, scale = self.get("sinks"), self._config.value_scale
         return attention_parts(
-            self._attends,
-            norm,
-            (self.q_proj, self.k_proj, self.v_proj),
-            None,
-            self.o_proj,
-            after,
-            self.get("sinks"),
-            value_scale=self._config.value_scale,
+            AttentionParts(self._attends, norm, opening, None, self.o_proj, after, sinks, value_scale=scale)
         )
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:

@@ -29,7 +29,7 @@ from runtime.nn.recurrent.conv import with_filters
 from runtime.nn.recurrent.mamba2 import Mamba2
 from runtime.nn.residual.block import Block as Sublayers
 from runtime.nn.residual.block import NormedSublayer
-from runtime.nn.residual.sublayer import added, mixture_parts
+from runtime.nn.residual.sublayer import Always, added, mixture_parts
 from runtime.parts.decoder import DecoderParts
 from runtime.parts.feed_forward import MixtureParts
 from runtime.step import Step
@@ -79,7 +79,7 @@ class SparseMLP(Module):
         """See `sublayer.added`."""
         if self._latent:
             return None
-        return mixture_parts(norm, self.gate, None, self.switch_mlp, after, shared=self.shared_experts)
+        return mixture_parts(norm, self.gate, None, self.switch_mlp, after, Always(self.shared_experts))
 
 
 class Block(Sublayers):

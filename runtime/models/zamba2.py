@@ -229,7 +229,7 @@ class SharedAttention(Module):
         if low is None or not defined_together(type(self), "__call__", "parts_for"):
             return None
         opening = self.q_proj, self.k_proj, self.v_proj
-        return attention_parts(heads, norm, opening, None, self.o_proj, None, low=low)
+        return attention_parts(AttentionParts(heads, norm, opening, None, self.o_proj, None, low=low))
 
     def heads(self) -> Heads:
         """Of one use."""

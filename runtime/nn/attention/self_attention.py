@@ -96,7 +96,7 @@ class Attention(AttentionSublayer):
             return None
         factors = None if type(self).factors is Attention.factors else self.factors
         parts = self.heads(), norm, self.opening(), self.head_norms(), self.o_proj, after, self.get("sinks")
-        return attention_parts(*parts, factors=factors)
+        return attention_parts(AttentionParts(*parts, factors=factors))
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         """What the heads read, side by side, [B, L, H * K]: all but the last projection. With parameters

@@ -12,7 +12,7 @@ from runtime.nn.feed_forward.router import Router, choose
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.residual.sublayer import mixture_parts
+from runtime.nn.residual.sublayer import Always, mixture_parts
 from runtime.parts.feed_forward import MixtureParts, Routing
 from runtime.step import Step
 
@@ -68,8 +68,8 @@ class GatedSharedMoE(SoftmaxMoE):
 
     def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
-        shared, gate = self.shared_expert, self.shared_expert_gate
-        return mixture_parts(norm, self.gate, self._routing, self.switch_mlp, after, shared=shared, gate=gate)
+        shared = Always(self.shared_expert, self.shared_expert_gate)
+        return mixture_parts(norm, self.gate, self._routing, self.switch_mlp, after, shared)
 
 
 class SharedMoE(Module):
@@ -102,4 +102,5 @@ class SharedMoE(Module):
 
     def parts(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
-        return mixture_parts(norm, self.gate, None, self.switch_mlp, after, shared=self.get("shared_experts"))
+        shared = Always(self.shared_experts) if "shared_experts" in self else None
+        return mixture_parts(norm, self.gate, None, self.switch_mlp, after, shared)

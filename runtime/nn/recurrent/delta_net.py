@@ -100,15 +100,19 @@ class GatedDeltaNet(Module):
     def parts(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
         return recurrent_parts(
-            norm,
-            self._opening(),
-            self.conv1d,
-            ("delta", self, self._spec),
-            self.norm,
-            self.out_proj,
-            after,
-            self._scan,
-            _scanned,
+            RecurrentParts(
+                norm=norm,
+                opening=self._opening(),
+                conv=self.conv1d,
+                kind="delta",
+                rule=self,
+                sizes=self._spec,
+                gated_norm=self.norm,
+                close=self.out_proj,
+                after=after,
+                scan=self._scan,
+                scanned=_scanned,
+            )
         )
 
     def _opening(self) -> tuple[nn.Module, ...]:

@@ -141,16 +141,20 @@ class KimiDelta(KimiMixer):
         if self._spec.lowest is not None:
             return None
         return recurrent_parts(
-            norm,
-            self._opening(),
-            self.conv1d,
-            ("delta", self, self._spec),
-            self.o_norm,
-            self.o_proj,
-            after,
-            self._scan,
-            _scanned,
-            widen=(None, self.g_b_proj, self.f_b_proj, None),
+            RecurrentParts(
+                norm=norm,
+                opening=self._opening(),
+                conv=self.conv1d,
+                kind="delta",
+                rule=self,
+                sizes=self._spec,
+                gated_norm=self.o_norm,
+                close=self.o_proj,
+                after=after,
+                scan=self._scan,
+                scanned=_scanned,
+                widen=(None, self.g_b_proj, self.f_b_proj, None),
+            )
         )
 
     def _opening(self) -> tuple[nn.Module, ...]:

@@ -100,15 +100,19 @@ class Mamba1(Module):
         if not fit or not MATRICES.issuperset((type(makes.open), type(makes.widen))):
             return None
         return recurrent_parts(
-            norm,
-            (self.in_proj,),
-            self.conv1d,
-            ("selective", self, makes),
-            None,
-            self.out_proj,
-            after,
-            self._scan,
-            self._scanned,
+            RecurrentParts(
+                norm=norm,
+                opening=(self.in_proj,),
+                conv=self.conv1d,
+                kind="selective",
+                rule=self,
+                sizes=makes,
+                gated_norm=None,
+                close=self.out_proj,
+                after=after,
+                scan=self._scan,
+                scanned=self._scanned,
+            )
         )
 
     def _scanned(self, products: Sequence[mx.array]) -> Sequence[mx.array]:

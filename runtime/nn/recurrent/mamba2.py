@@ -118,18 +118,22 @@ class Mamba2(Module):
 
     def parts(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
-        said = recurrent_parts(
-            norm,
-            (self.in_proj,),
-            self.conv1d,
-            ("ssd", self, self._spec),
-            self.norm if self._spec.norm else None,
-            self.out_proj,
-            after,
-            self._scan,
-            self._scanned,
+        return recurrent_parts(
+            RecurrentParts(
+                norm=norm,
+                opening=(self.in_proj,),
+                conv=self.conv1d,
+                kind="ssd",
+                rule=self,
+                sizes=self._spec,
+                gated_norm=self.norm if self._spec.norm else None,
+                close=self.out_proj,
+                after=after,
+                scan=self._scan,
+                scanned=self._scanned,
+                scales=self._scales,
+            )
         )
-        return None if said is None else said._replace(scales=self._scales)
 
     def _scanned(self, products: Sequence[mx.array]) -> Sequence[mx.array]:
         """All but the gate."""

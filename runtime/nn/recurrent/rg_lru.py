@@ -68,18 +68,22 @@ class RecurrentBlock(Module):
         name = NAMES.get(self._activation)
         if name is None or type(self.rg_lru) is not Gates:
             return None
-        said = recurrent_parts(
-            norm,
-            (self.linear_x, self.linear_y),
-            self.conv_1d,
-            ("rg_lru", self.rg_lru, None),
-            None,
-            self.linear_out,
-            after,
-            self._scan,
-            _scanned,
+        return recurrent_parts(
+            RecurrentParts(
+                norm=norm,
+                opening=(self.linear_x, self.linear_y),
+                conv=self.conv_1d,
+                kind="rg_lru",
+                rule=self.rg_lru,
+                sizes=None,
+                gated_norm=None,
+                close=self.linear_out,
+                after=after,
+                scan=self._scan,
+                scanned=_scanned,
+                activation=name,
+            )
         )
-        return None if said is None else said._replace(activation=name)
 
     def _scan(
         self, step: Step, states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None

@@ -7,7 +7,7 @@ module is called by itself. Whoever computes by kernels gets the same bits eithe
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -18,8 +18,7 @@ from runtime.nn.linear import MATRICES, linear
 from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize, PlainRMS, RMSNorm, added_normed
 from runtime.nn.operations import ops
 from runtime.parts.attention import AttentionParts, LatentAttentionParts, OutputGate
-from runtime.parts.feed_forward import FeedForwardParts, MixtureParts, Routing, ScaledRMS
-from runtime.parts.heads import Heads
+from runtime.parts.feed_forward import FeedForwardParts, MixtureParts, Routing
 from runtime.parts.recurrent import RecurrentParts
 from runtime.parts.streams import PerLayerGate
 from runtime.step import Step
@@ -87,21 +86,12 @@ def closing(
     return to + y if after is None else added_normed(to, after, y)
 
 
-def attention_parts(
-    heads: Heads,
-    norm: Normalize | None,
-    opening: Sequence[nn.Module],
-    head_norms: tuple[Normalize | None, Normalize | None] | None,
-    close: nn.Module,
-    after: Normalize | None,
-    sinks: mx.array | None = None,
-    **more: Any,
-) -> AttentionParts | None:
-    """more: the other fields of `AttentionParts`. None: it is not as the operation has it."""
-    of_heads = all(one is None or isinstance(one, HEAD_NORMS) for one in head_norms or ())
-    if not of_heads or not norms_fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
-        return None
-    return AttentionParts(heads, norm, opening, head_norms, close, after, sinks, **more)
+def attention_parts(said: AttentionParts) -> AttentionParts | None:
+    """None: it is not as the operation has it."""
+    of_heads = all(one is None or isinstance(one, HEAD_NORMS) for one in said.head_norms or ())
+    matrices = *said.opening, said.close
+    fit = norms_fit(said.norm, said.after) and MATRICES.issuperset(map(type, matrices))
+    return said if of_heads and fit else None
 
 
 def with_output_gate(
@@ -141,49 +131,57 @@ def per_layer_gate(
     return PerLayerGate(opening, name, place, close, after)
 
 
+class Always(NamedTuple):
+    """What answers beside the chosen experts, whatever the router says."""
+
+    module: Any
+    gate: nn.Module | None = None
+    """As in `MixtureParts`."""
+    norms: tuple[Normalize | None, Normalize | None] = (None, None)
+    """Of its own: before it, and behind."""
+
+    def parts(self) -> FeedForwardParts | None:
+        """None: it is not as kernels have it. A sum over ranks would come behind what is added to it, and its
+        share is 1.
+        """
+        said = parts_of(self.module, *self.norms)
+        if said is None or said.sums is not None or said.share != 1:
+            return None
+        return said if self.gate is None or type(self.gate) in MATRICES else None
+
+
 def mixture_parts(
     norm: Normalize | None,
     router: Any,
     routing: Routing | None,
     experts: Any,
     after: Normalize | None,
-    *,
-    shared: Any = None,
-    gate: nn.Module | None = None,
-    shared_norms: tuple[Normalize | None, Normalize | None] = (None, None),
-    answered: Normalize | None = None,
-    reading: ScaledRMS | None = None,
+    always: Always | None = None,
 ) -> MixtureParts | None:
     """None: it is not as kernels have it.
 
     router: a matrix whose products are scores; or, with routing None, a module that says beside its call
     which matrix that is, and the rule (`ruled`, as `runtime.nn.feed_forward.router.RuledRouter`). experts: a
-    `runtime.nn.feed_forward.experts.Experts`. shared, gate, shared_norms: what always answers, too, its gate,
-    and the norms before and after it. answered, reading: as in `MixtureParts`.
+    `runtime.nn.feed_forward.experts.Experts`.
     """
-    if routing is None:
-        if not defined_together(type(router), "__call__", "ruled"):
-            return None
-        router, routing = router.ruled()
-    elif type(router) not in MATRICES:
+    ruled = _ruled(router, routing)
+    stacks = experts.stacks() if defined_together(type(experts), "__call__", "stacks") else None
+    if ruled is None or stacks is None or not norms_fit(norm, after):
         return None
-    always = None if shared is None else parts_of(shared, *shared_norms)
-    if not defined_together(type(experts), "__call__", "stacks") or (shared is not None and always is None):
+    if always is None:
+        return MixtureParts(norm, *ruled, stacks, None, None, after)
+    shared = always.parts()
+    return None if shared is None else MixtureParts(norm, *ruled, stacks, shared, always.gate, after)
+
+
+def _ruled(router: Any, routing: Routing | None) -> tuple[Any, Routing] | None:
+    """The matrix that gives scores, and the rule by which they choose."""
+    if routing is not None:
+        return (router, routing) if type(router) in MATRICES else None
+    if not defined_together(type(router), "__call__", "ruled"):
         return None
-    stacks = experts.stacks()
-    if routing is None or stacks is None:
-        return None
-    if always is not None and (always.sums is not None or always.share != 1):
-        return None  # what is behind it would come before the sum over ranks; and its share is 1
-    if (
-        not norms_fit(norm, after)
-        or not norms_fit(None, answered)
-        or (gate is not None and type(gate) not in MATRICES)
-    ):
-        return None
-    return MixtureParts(
-        norm, router, routing, stacks, always, gate, after, reading=reading, answered=answered
-    )
+    matrix, rule = router.ruled()
+    return None if rule is None else (matrix, rule)
 
 
 def sublayer_parts_of(
