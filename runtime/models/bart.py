@@ -17,7 +17,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Encoder as Encoded
 from runtime.cache.layout import Full, LayerSpec
-from runtime.cache.protocol import AttentionCache, Caches, by_layer
+from runtime.cache.protocol import AttentionCache, Caches
 from runtime.models.bart_config import Config, StackConfig, parse
 from runtime.models.family import Family
 from runtime.nn.attention.attend import attend_over, split_heads
@@ -31,6 +31,7 @@ from runtime.nn.positions.sinusoids import sinusoids
 from runtime.step import Inputs, Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.quantizing import EIGHT_ELSE, SOURCE, Row
+from runtime.trunks.reading import remember, through
 
 
 def layout(config: Config) -> list[LayerSpec]:
@@ -180,15 +181,7 @@ class DecoderStack(Stack):
 
     def __call__(self, step: Step, caches: Caches, x: mx.array) -> mx.array:
         """Embedded tokens [B, L, D] of a step -> hidden states; caches: two for each layer."""
-        x = self.entering(x, step)
-        for layer, (own, read) in zip(self.layers, by_layer(caches, 2), strict=True):
-            x = layer(x, step, own, read)
-        return self.leaving(x)
-
-    def remember(self, read: mx.array, whole: Step, step: Step, caches: Caches) -> None:
-        """What the encoder made of whole prompts, in all layers."""
-        for layer, (_, cache) in zip(self.layers, by_layer(caches, 2), strict=True):
-            layer.remember(read, whole, step, cache)
+        return self.leaving(through(self.layers, self.entering(x, step), step, caches))
 
 
 class Bart(Module):
@@ -209,7 +202,7 @@ class Bart(Module):
         """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
         whole = whole_texts(prompt, step)
         read = self.encoder(whole, whole.embedded(self._read))
-        self.decoder.remember(read, whole, step, caches)
+        remember(self.decoder.layers, read, whole, step, caches)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.decoder(step, caches, step.embedded(self.embed))

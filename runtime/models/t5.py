@@ -32,6 +32,7 @@ from runtime.nn.positions.relative_bias import RelativeBias
 from runtime.step import Inputs, Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.quantizing import EIGHT_ELSE, SOURCE, Row
+from runtime.trunks.reading import remember
 
 
 def layout(config: Config) -> list[LayerSpec]:
@@ -241,11 +242,6 @@ class Decoder(Module):
             x = block(x, step, own, read, dtype)
         return self.final_layer_norm(x).astype(dtype)
 
-    def remember(self, read: mx.array, whole: Step, step: Step, caches: Caches) -> None:
-        """What the encoder made of whole prompts, in all layers."""
-        for block, (_, cache) in zip(self.block, by_layer(caches, 2), strict=True):
-            block.remember(read, whole, step, cache)
-
 
 def _lent(config: Config, before: Sequence[Block]) -> Biases | None:
     """The first layer's biases, for one that stands behind these."""
@@ -275,7 +271,7 @@ class T5(Module):
         """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
         whole = whole_texts(prompt, step)
         read = self.encoder(whole, self._entering(whole))
-        self.decoder.remember(read, whole, step, caches)
+        remember(self.decoder.block, read, whole, step, caches)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.decoder(step, caches, self._entering(step))

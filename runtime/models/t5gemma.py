@@ -15,7 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Encoder, LayerSpec
-from runtime.cache.protocol import AttentionCache, Caches, by_layer
+from runtime.cache.protocol import AttentionCache, Caches
 from runtime.models.family import Family
 from runtime.models.t5gemma_config import Config, StackConfig, parse
 from runtime.nn.activation import softcap
@@ -36,6 +36,7 @@ from runtime.trunks.decoder import (
     layer_ropes,
     rms_norms,
 )
+from runtime.trunks.reading import remember, through
 
 
 def layout(config: Config) -> list[LayerSpec]:
@@ -179,15 +180,7 @@ class DecoderStack(Stack):
         self.layers = [DecoderLayer(config, rope) for rope in layer_ropes(config.decoder)]
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        x = step.embedded(self.embed)
-        for layer, (own, read) in zip(self.layers, by_layer(caches, 2), strict=True):
-            x = layer(x, step, own, read)
-        return self.norm(x)
-
-    def remember(self, read: mx.array, whole: Step, step: Step, caches: Caches) -> None:
-        """What the encoder made of whole prompts, in all layers."""
-        for layer, (_, cache) in zip(self.layers, by_layer(caches, 2), strict=True):
-            layer.remember(read, whole, step, cache)
+        return self.norm(through(self.layers, step.embedded(self.embed), step, caches))
 
 
 class Stacks(Module):
@@ -210,7 +203,7 @@ class T5Gemma(Module):
     def encode(self, prompt: Inputs, step: Step, caches: Caches) -> None:
         """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
         whole = whole_texts(prompt, step)
-        self.model.decoder.remember(self.model.encoder(whole), whole, step, caches)
+        remember(self.model.decoder.layers, self.model.encoder(whole), whole, step, caches)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.model.decoder(step, caches)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cache.protocol import AttentionCache, Caches, by_layer
+from runtime.cache.protocol import AttentionCache, Caches
 from runtime.models.family import Family
 from runtime.models.t5gemma import EncoderLayer, layout
 from runtime.models.t5gemma2_config import Config, StackConfig, parse
@@ -32,6 +32,7 @@ from runtime.step import Inputs, Step
 from runtime.tensors.checkpoint import Checkpoint, always
 from runtime.tensors.towers import Towers
 from runtime.trunks.decoder import gated_mlp, head_norms, layer_ropes, rms_norms
+from runtime.trunks.reading import remember, through
 
 
 def _sizes(config: StackConfig) -> dict[str, Any]:
@@ -112,14 +113,7 @@ class DecoderStack(Module):
 
     def __call__(self, step: Step, caches: Caches, x: mx.array) -> mx.array:
         """Embedded tokens [B, L, D] of a step -> normed hidden states; caches: two for each layer."""
-        for layer, (own, read) in zip(self.layers, by_layer(caches, 2), strict=True):
-            x = layer(x, step, own, read)
-        return self.norm(x)
-
-    def remember(self, read: mx.array, whole: Step, step: Step, caches: Caches) -> None:
-        """What the encoder made of whole prompts, in all layers."""
-        for layer, (_, cache) in zip(self.layers, by_layer(caches, 2), strict=True):
-            layer.remember(read, whole, step, cache)
+        return self.norm(through(self.layers, x, step, caches))
 
 
 class T5Gemma2(Module):
@@ -137,7 +131,7 @@ class T5Gemma2(Module):
         """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
         whole = whole_texts(prompt, step)
         read = self.encoder(whole, whole.embedded(self.embed))
-        self.decoder.remember(read, whole, step, caches)
+        remember(self.decoder.layers, read, whole, step, caches)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.decoder(step, caches, step.embedded(self.embed))

@@ -3,6 +3,7 @@
 decoder           the usual decoder, and the parts that families make its layers of
 headed            a trunk with an output head
 encoder           networks that give hidden states alone, and embeddings that several of them have
+reading           decoder layers that read what an encoder made of a prompt (T5, BART)
 shared_block      recurrent layers, and blocks that many of them share (Zamba)
 rwkv              what the generations of RWKV share
 mixture           config and modules of DeepSeek-V3's mixture of experts
