@@ -21,7 +21,7 @@ from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.adapters.peft import CONFIG, PREFIX, TOKENS, WEIGHTS
 from modelkit.source.tensor import TensorInfo
 from runtime.config.text import text_block
-from runtime.loading.row_trace import is_stack, stack_layouts
+from runtime.loading.shapes import is_stack, stack_layouts
 from runtime.records import dataclass
 from runtime.tensors.checkpoint import Checkpoint
 

@@ -5,7 +5,7 @@ import mlx.core as mx
 from modelkit.pack.adapters.place import Placed, Placement
 from modelkit.source.adapters.value import refuse
 from runtime.errors import WeightMismatch
-from runtime.loading.row_trace import parameters
+from runtime.loading.shapes import parameters
 from runtime.models import Described
 from runtime.nn.adapters.adapter import Adapter
 from runtime.nn.adapters.low_rank import HEAD, LowRank, LowRanks, Rows

@@ -20,7 +20,8 @@ from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.matrix import stored_input_first
 from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
-from runtime.loading.row_trace import Arrival, Form, by_numbers, trace
+from runtime.loading.row_trace import Arrival, trace
+from runtime.loading.shapes import Form, by_numbers
 from runtime.models import Described
 from runtime.nn.adapters.low_rank import HEAD
 from runtime.quoting import shown

@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from modelkit.source.adapters.value import AdapterSource, Factor, Pair, refuse
-from runtime.loading.row_trace import is_stack, parameters, stack_layouts, trace
+from runtime.loading.row_trace import trace
+from runtime.loading.shapes import is_stack, parameters, stack_layouts
 from runtime.models import Described
 from runtime.quoting import shown
 

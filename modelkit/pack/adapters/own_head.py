@@ -16,7 +16,8 @@ from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import CodeWeights, GgufWeights, MlxWeights
 from modelkit.source.tensor import TensorInfo
 from modelkit.units import size
-from runtime.loading.row_trace import parameters, trace
+from runtime.loading.row_trace import trace
+from runtime.loading.shapes import parameters
 from runtime.models import Described, describe
 from runtime.nn.adapters.low_rank import HEAD
 from runtime.records import dataclass

@@ -20,7 +20,8 @@ from modelkit.pack.adapters.shared_table import for_one_table
 from modelkit.pack.adapters.whole_parameters import TOKENS_HINT, size
 from modelkit.pack.tying import is_head
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
-from runtime.loading.row_trace import Arrival, RowTrace, output_first, parameters, trace
+from runtime.loading.row_trace import Arrival, RowTrace, trace
+from runtime.loading.shapes import output_first, parameters
 from runtime.models import Described
 from runtime.nn.adapters.low_rank import HEAD
 from runtime.nn.attention.mla import HeadLinear

@@ -11,7 +11,7 @@ from modelkit.errors import UnsupportedSource
 from modelkit.pack.adapters.shared_blocks import same
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair
 from modelkit.source.tensor import TensorInfo
-from runtime.loading.row_trace import parameters
+from runtime.loading.shapes import parameters
 from runtime.models import Described
 from runtime.quoting import shown
 from runtime.tensors.checkpoint import TRUNK

@@ -16,7 +16,8 @@ from typing import Any
 from modelkit.pack.gguf.tensors import Stored
 from modelkit.source.gguf.architectures import unplaced
 from runtime.errors import RuntimeFault, WeightMismatch
-from runtime.loading.row_trace import Form, Shape, trace
+from runtime.loading.row_trace import trace
+from runtime.loading.shapes import Form, Shape
 from runtime.models.registry.described import Described, describe, whole_config
 
 _NUMBER = re.compile(r"\.(\d{1,6})\.", re.ASCII)

@@ -6,7 +6,7 @@
     P                                                              `fine_tune_type: full`: a whole parameter
 
 The scale is what the product is multiplied by, not alpha. Names are those of mlx-lm's classes, and where they
-keep other numbers than published files do (`runtime.loading.row_trace.Form`), the adapter changes theirs.
+keep other numbers than published files do (`runtime.loading.shapes.Form`), the adapter changes theirs.
 `num_layers` and `keys` say where training made pairs; the file's keys decide.
 Source: mlx-lm 0.32, tuner/utils.py, lora.py, dora.py.
 """

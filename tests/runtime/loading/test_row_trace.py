@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.loading.row_trace import parameters
+from runtime.loading.shapes import parameters
 from runtime.models import Described
 from tests.support.parity import described
 

@@ -15,7 +15,7 @@ from modelkit.errors import ModelkitError
 from modelkit.pack.adapters.stored import read_stored
 from modelkit.source.adapters.reading import read_adapter
 from modelkit.store.store import Store
-from runtime.loading.row_trace import parameters
+from runtime.loading.shapes import parameters
 from runtime.models import describe
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import random_state, random_tensor, write_checkpoint

@@ -20,7 +20,7 @@ from modelkit.source.gguf.file import read_gguf
 from modelkit.store.store import Store
 from runtime.config.text import text_config
 from runtime.loading.load import load_model
-from runtime.loading.row_trace import parameters
+from runtime.loading.shapes import parameters
 from runtime.models import describe
 from tests.runtime.models.test_published_forms import FORMS
 from tests.support.checkpoints import random_state
@@ -191,7 +191,9 @@ def test_kinds_of_layers_are_the_familys_where_config_json_lists_none(
 ) -> None:
     reference = Reference(name)
     gone = ("layer_types", "attn_layer_indices")
-    config = {key: value for key, value in reference.record["config"].items() if key not in gone} | listed
+    config = {key: value for key, value in reference.record["config"].items() if key not in gone} | dict(
+        listed
+    )
     described = describe(config)
     reference.record["config"] = config
     exported_from(reference, random_state(parameters(described)), tmp_path)
