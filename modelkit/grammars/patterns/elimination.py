@@ -6,7 +6,8 @@ that a chain of states is written once, from its end on.
 from collections.abc import Sequence
 from functools import lru_cache
 
-from modelkit.grammars.patterns.automata import EVERY, Automaton, WorkLimit, automaton_of, lookaheads
+from modelkit.grammars.patterns.automata import EVERY, Automaton, WorkLimit
+from modelkit.grammars.patterns.determinizing import automaton_of, lookaheads
 from modelkit.grammars.patterns.syntax import (
     Anchor,
     Chain,

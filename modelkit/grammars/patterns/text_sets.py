@@ -11,11 +11,11 @@ from modelkit.grammars.patterns.automata import (
     WorkLimit,
     accepts,
     accepts_any,
-    automaton_of,
     complement,
     intersection,
     of_length,
 )
+from modelkit.grammars.patterns.determinizing import automaton_of
 from modelkit.grammars.patterns.elimination import pattern_of
 from modelkit.grammars.patterns.formats import FORMATS
 from modelkit.grammars.patterns.syntax import UnsupportedPattern

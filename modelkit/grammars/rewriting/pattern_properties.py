@@ -22,12 +22,12 @@ from modelkit.grammars.patterns.automata import (
     accepted_texts,
     accepts,
     accepts_any,
-    automaton_of,
     complement,
     intersection,
     of_length,
     of_texts,
 )
+from modelkit.grammars.patterns.determinizing import automaton_of
 from modelkit.grammars.patterns.elimination import pattern_of
 from modelkit.grammars.patterns.syntax import UnsupportedPattern
 from modelkit.grammars.patterns.text_sets import patterns_in

@@ -8,7 +8,8 @@ the mark itself fits) or is not understood is left out and said: `Rules.leave`.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from modelkit.grammars.patterns.automata import WorkLimit, automaton_of, intersection, of_length
+from modelkit.grammars.patterns.automata import WorkLimit, intersection, of_length
+from modelkit.grammars.patterns.determinizing import automaton_of
 from modelkit.grammars.patterns.elimination import pattern_of
 from modelkit.grammars.patterns.formats import FORMATS
 from modelkit.grammars.patterns.full_match import full_expression

@@ -22,11 +22,11 @@ from modelkit.grammars.patterns.automata import (
     WorkLimit,
     accepts,
     accepts_any,
-    automaton_of,
     complement,
     intersection,
     of_texts,
 )
+from modelkit.grammars.patterns.determinizing import automaton_of
 from modelkit.grammars.patterns.elimination import pattern_of
 from modelkit.grammars.patterns.syntax import UnsupportedPattern
 from modelkit.output.reading.validation import fits, same
