@@ -329,6 +329,7 @@ ABOUT_FAMILIES = {
     "modelkit.pack.mlx_lm.names",
     "modelkit.pack.mlx_lm.additions",
     "modelkit.pack.gguf.llama_cpp_limits",  # and llama.cpp
+    "modelkit.pack.gguf.llama_cpp_conditions",
     "modelkit.source.bitnet",  # a way to store weights has its family's name
     "modelkit.source.foreign",
     "modelkit.source.gguf.vocabulary.pieces",  # kinds of vocabularies are called after their first model

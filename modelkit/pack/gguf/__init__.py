@@ -10,7 +10,8 @@
     embedding    how texts become vectors, as metadata
     spellings    tensors under the names that the table of architectures knows
     read_back    would an import of the file compute the same model
-    llama_cpp_limits  what llama.cpp does otherwise with a file that says it all
+    llama_cpp_limits  what llama.cpp does otherwise with a file that says it all, as data
+    llama_cpp_conditions  conditions of its rows
     metadata     name, licence, provenance, sampling
     export       all of it, for one file
     writing      the file: complete under its name, or not there
