@@ -3,7 +3,8 @@
     listing         what a repository has at one commit, checked
     quants, choose  which of its files are needed
     library         questions to the server, through huggingface_hub; its errors in our words
-    transfer        one file, over as many attempts as it takes, hashed as it comes
+    transfer        one file, over as many attempts as it takes
+    parts           what came of it so far, hashed as it comes
     cache           huggingface_hub's folder: what is there, and where a new file goes
     parallel        several transfers at a time
     obtain          all of the above for one address

@@ -24,7 +24,8 @@ from modelkit.fetch.hub.choose import Choice, choose_model, local_name
 from modelkit.fetch.hub.library import Unreachable, ask_listing, server
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.parallel import side_by_side
-from modelkit.fetch.hub.transfer import ATTEMPTS, LONGEST_WAIT_S, Transfer, git_hash, left_bytes
+from modelkit.fetch.hub.parts import git_hash, left_bytes
+from modelkit.fetch.hub.transfer import ATTEMPTS, LONGEST_WAIT_S, Transfer
 from modelkit.fetch.local import Local
 from modelkit.fetch.other_programs import Folders, find_beside
 from modelkit.fetch.upstream import Upstream, bare_endpoint
