@@ -50,14 +50,6 @@ def read_retry_after(said: str | None) -> float | None:
     return max((until - datetime.now(UTC)).total_seconds(), 0.0)
 
 
-def go_duration(seconds: float) -> str:
-    """As Go would write it, in whole seconds: 1h30m0s."""
-    whole = round(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    parts = f"{hours}h" if hours else "", f"{minutes}m" if whole >= 60 else "", f"{whole % 60}s"
-    return "".join(parts)
-
-
 def _seconds(value: object) -> float | None:
     if isinstance(value, bool):
         return None

@@ -129,14 +129,10 @@ class Store:
             return export_package(package, folder, link=link, progress=progress)
 
     def verify(
-        self,
-        names: Iterable[Name | str] | None = None,
-        *,
-        read_data: bool = True,
-        progress: Advance | None = None,
+        self, names: Iterable[Name | str] | None = None, *, progress: Advance | None = None
     ) -> VerifyReport:
-        """Check the named packages, or the whole store. `read_data` re-hashes every blob; otherwise presence
-        and sizes count. `progress` is called with the bytes read since its last call.
+        """Hash every blob of the named packages, or of the whole store, again. `progress` is called with the
+        bytes read since its last call.
         """
         packages = self._chosen(names)
         digests = set[Digest]().union(*(blobs_of(package) for package in packages))
@@ -145,8 +141,8 @@ class Store:
             digests |= {digest for digest, _ in self._layout.stored() if digest}
         with self._pinning() as pin:
             pin(digests)
-            report = verify_packages(self._layout, packages, sorted(digests) if read_data else [], progress)
-            if names is None and read_data:
+            report = verify_packages(self._layout, packages, sorted(digests), progress)
+            if names is None:
                 pin(sliced_blobs(self._layout))
                 report = verify_slices(self._layout, report, progress)
         return replace(report, problems=(*report.problems, *odd))

@@ -47,7 +47,7 @@ def verify_packages(
     digests: list[Digest],
     progress: Advance | None,
 ) -> VerifyReport:
-    """Check the packages, and re-hash `digests` (which may be none). What is found is remembered: what is
+    """Check the packages, and re-hash `digests`. What is found is remembered: what is
     damaged is written anew by the next create.
     """
     packages = list(packages)

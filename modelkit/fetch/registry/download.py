@@ -38,21 +38,12 @@ class _StartOver(Exception):
 class Downloads:
     """Blobs of one repository, for one operation."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        repository: str,
-        new: Transaction,
-        advance: Advance,
-        *,
-        large_bytes: int = LARGE_BYTES,
-    ) -> None:
+    def __init__(self, registry: Registry, repository: str, new: Transaction, advance: Advance) -> None:
         """advance: called from several threads, one call at a time."""
         self._registry = registry
         self._repository = repository
         self._new = new
         self._advance = advance
-        self._large_bytes = large_bytes
         self._mutex = threading.Lock()
         self.fetched_bytes = 0
         """What came over the network."""
@@ -60,7 +51,7 @@ class Downloads:
     def fetch_all(self, blobs: Iterable[Blob]) -> None:
         """Bring all of them into the store: small ones several at a time, large ones in several streams."""
         ordered = sorted(set(blobs), key=lambda blob: (blob.size_bytes, blob.digest))
-        small = [blob for blob in ordered if blob.size_bytes < self._large_bytes]
+        small = [blob for blob in ordered if blob.size_bytes < LARGE_BYTES]
         self._side_by_side([lambda blob=blob: self.fetch(blob) for blob in small])
         for blob in ordered[len(small) :]:
             self.fetch(blob)
@@ -85,7 +76,7 @@ class Downloads:
         continued = partial.here_bytes > 0
         self._tell(partial.here_bytes)
         if not continued:
-            partial.restart(STREAMS if blob.size_bytes >= self._large_bytes else 1)
+            partial.restart(STREAMS if blob.size_bytes >= LARGE_BYTES else 1)
         for _ in range(_STARTS):
             try:
                 self._fill(blob, partial)

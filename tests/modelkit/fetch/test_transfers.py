@@ -239,7 +239,7 @@ def test_a_server_that_breaks_off_again_and_again_is_asked_for_the_rest(
 def test_a_large_blob_comes_in_several_ranges(
     stored: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download.Downloads.__init__, "__kwdefaults__", {"large_bytes": MB})
+    monkeypatch.setattr(download, "LARGE_BYTES", MB)
     stored.rules.append(hang_up_after(100_000))
     assert fetched(stored, tmp_path / "other") == LARGE
     starts = {headers["Range"].partition("-")[0] for _, _, headers in stored.log if "Range" in headers}
@@ -251,9 +251,7 @@ def test_a_large_blob_comes_in_several_ranges(
 def test_a_server_without_ranges_is_read_from_the_start(
     large: bool, stored: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        download.Downloads.__init__, "__kwdefaults__", {"large_bytes": MB if large else 1 << 40}
-    )
+    monkeypatch.setattr(download, "LARGE_BYTES", MB if large else 1 << 40)
     stored.rules.append(once(hang_up_after(MB)))
     stored.rules.append(
         on("GET", "/blobs/", lambda call: call.answer(200, stored.blobs[call.path.rpartition("/")[2]]))

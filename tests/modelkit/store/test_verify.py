@@ -27,7 +27,6 @@ def test_verify_finds_a_flipped_bit_and_says_who_suffers(store: Store):
     store.copy("a", "b")
     path = blob(store, TREE["model.safetensors"])
     damage(path, b"T" + TREE["model.safetensors"][1:])
-    assert store.verify(read_data=False).problems == ()
     (problem,) = store.verify().problems
     assert (problem.subject, problem.names) == (str(path), ("a", "b"))
 
