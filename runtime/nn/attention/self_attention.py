@@ -103,35 +103,12 @@ class Attention(AttentionSublayer):
         `sinks` [H], heads have one more logit each.
         """
         if self._ahead:
-            queries, keys, values = self.project(x, step)
-            queries, keys = self.place(queries, keys, step)
-            return attend_both_ways(
-                queries,
-                keys,
-                values,
-                scale=self._scale,
-                softcap=self._softcap,
-                window=self._window,
-                ahead=self._behind,
-                counts=step.counts,
-            )
-        rope = self._rope
-        factors = self.factors(step)
-        if not self._by_heads and factors is None:
-            queries, keys, values = self.flat(x, step)
-        else:
-            queries, keys, values = self.project(x, step)
-            if factors is not None:
-                queries = queries * factors[:, None, :, None].astype(queries.dtype)
-            if type(self).place is not Attention.place:
-                queries, keys = self.place(queries, keys, step)
-                rope = None
+            return self._seen_both_ways(x, step)
+        heads, rope = self._made(x, step)
         return attend(
             step,
             cache,
-            queries,
-            keys,
-            values,
+            *heads,
             scale=self._scale,
             rope=rope,
             softcap=self._softcap,
@@ -139,6 +116,34 @@ class Attention(AttentionSublayer):
             bias=None if self._alibi is None else self._alibi.of_step(step),
             size=self._head_dim,
         )
+
+    def _seen_both_ways(self, x: mx.array, step: Step) -> mx.array:
+        """The same of a text that is read whole (`look_ahead`)."""
+        queries, keys, values = self.project(x, step)
+        queries, keys = self.place(queries, keys, step)
+        return attend_both_ways(
+            queries,
+            keys,
+            values,
+            scale=self._scale,
+            softcap=self._softcap,
+            window=self._window,
+            ahead=self._behind,
+            counts=step.counts,
+        )
+
+    def _made(self, x: mx.array, step: Step) -> tuple[Projected, Rope | None]:
+        """Queries, keys and values, flat where nobody has to see heads, and what still has to turn them."""
+        factors = self.factors(step)
+        if not self._by_heads and factors is None:
+            return self.flat(x, step), self._rope
+        queries, keys, values = self.project(x, step)
+        if factors is not None:
+            queries = queries * factors[:, None, :, None].astype(queries.dtype)
+        if type(self).place is Attention.place:
+            return (queries, keys, values), self._rope
+        queries, keys = self.place(queries, keys, step)
+        return (queries, keys, values), None
 
     @property
     def looks_ahead(self) -> bool:
