@@ -22,7 +22,8 @@ from modelkit.grammars.calls.members import (
 from modelkit.grammars.rules.raw_text import listed_values, raw_text
 from modelkit.grammars.rules.rules import Rules, either, literal
 from modelkit.grammars.schemas.satisfiability import satisfiable_types
-from modelkit.grammars.schemas.variants import NotExpressible, Schema, Variant, Variants, of_type, types_of
+from modelkit.grammars.schemas.variant import NotExpressible, Schema, Variant, of_type, types_of
+from modelkit.grammars.schemas.variants import Variants
 from runtime.records import dataclass
 
 

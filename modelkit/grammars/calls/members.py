@@ -8,7 +8,8 @@ from modelkit.grammars.patterns.full_match import full_expression
 from modelkit.grammars.patterns.syntax import UnsupportedPattern
 from modelkit.grammars.rules.rules import Rules, either, escaped, literal
 from modelkit.grammars.schemas.satisfiability import satisfiable
-from modelkit.grammars.schemas.variants import Schema, Variants
+from modelkit.grammars.schemas.variant import Schema
+from modelkit.grammars.schemas.variants import Variants
 from runtime.quoting import quoted
 from runtime.records import dataclass
 

@@ -19,7 +19,8 @@ from modelkit.grammars.calls.members import Members, Others, items_of, joined, m
 from modelkit.grammars.rules.raw_text import TextConstraints, constraints_of, listed_values, raw_text
 from modelkit.grammars.rules.rules import Rules, either
 from modelkit.grammars.schemas.satisfiability import satisfiable_types
-from modelkit.grammars.schemas.variants import Schema, Variants, of_type
+from modelkit.grammars.schemas.variant import Schema, of_type
+from modelkit.grammars.schemas.variants import Variants
 
 _OTHER = "value"
 _MOST_FOLLOWED = 60  # arguments: each is a rule inside the one before it

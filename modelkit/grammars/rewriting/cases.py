@@ -16,16 +16,10 @@ from itertools import product
 from typing import Any
 
 from modelkit.grammars.patterns.text_sets import TextSets
+from modelkit.grammars.schemas.merging import merged
 from modelkit.grammars.schemas.satisfiability import number_between
 from modelkit.grammars.schemas.traversal import LETTER, NARROWED
-from modelkit.grammars.schemas.variants import (
-    VARIANT_KEYWORDS,
-    NotExpressible,
-    Schema,
-    Variant,
-    merged,
-    own_variant,
-)
+from modelkit.grammars.schemas.variant import VARIANT_KEYWORDS, NotExpressible, Schema, Variant, own_variant
 from modelkit.output.reading.validation import fits, same
 from runtime.records import dataclass
 

@@ -34,7 +34,7 @@ from modelkit.grammars.rewriting.definitions import is_to_definition
 from modelkit.grammars.rewriting.excluded_values import NOTHING, schemas_of_cases, write_exclusions
 from modelkit.grammars.rewriting.negation import LONGEST, MOST_PLACES, cases_of, none_of
 from modelkit.grammars.schemas.traversal import Schema, as_of_2020, pointer_escaped, subschemas
-from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS, NotExpressible, Variant
+from modelkit.grammars.schemas.variant import VARIANT_KEYWORDS, NotExpressible, Variant
 from runtime.quoting import quoted
 from runtime.records import dataclass
 

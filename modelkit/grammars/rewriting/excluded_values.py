@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 from modelkit.grammars.rewriting.cases import TYPES, Case, consistent, excludes_values_only, written_of
+from modelkit.grammars.schemas.merging import merged
 from modelkit.grammars.schemas.traversal import Schema, subschemas
-from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS, NotExpressible, Variant, merged, own_variant
+from modelkit.grammars.schemas.variant import VARIANT_KEYWORDS, NotExpressible, Variant, own_variant
 from modelkit.json_text import is_number
 from modelkit.output.reading.validation import same
 

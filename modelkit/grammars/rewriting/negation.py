@@ -41,7 +41,7 @@ from modelkit.grammars.rewriting.keywords import (
 )
 from modelkit.grammars.schemas.numbers import MOST_BETWEEN, between_multiples
 from modelkit.grammars.schemas.traversal import LETTER, NARROWED
-from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS, NotExpressible, Schema, Variant, own_variant
+from modelkit.grammars.schemas.variant import VARIANT_KEYWORDS, NotExpressible, Schema, Variant, own_variant
 from modelkit.json_text import is_number
 from modelkit.schema import CLOSED, target
 from runtime.quoting import quoted

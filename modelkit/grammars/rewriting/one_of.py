@@ -23,7 +23,7 @@ from modelkit.grammars.rewriting.cases import MOST_CASES, Case, Work, case_of, c
 from modelkit.grammars.rewriting.excluded_values import schemas_of_cases, write_exclusions
 from modelkit.grammars.rewriting.negation import all_of, cases_of, none_of
 from modelkit.grammars.schemas.traversal import LETTER, Schema, subschemas
-from modelkit.grammars.schemas.variants import NotExpressible
+from modelkit.grammars.schemas.variant import NotExpressible
 from modelkit.schema import CLOSED
 
 _MOST_BRANCHES = 64

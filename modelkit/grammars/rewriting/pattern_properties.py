@@ -34,7 +34,7 @@ from modelkit.grammars.patterns.text_sets import patterns_in
 from modelkit.grammars.rewriting.cases import SAYS_NOTHING, TYPES, Case, Work, case_of, conjoined, written_of
 from modelkit.grammars.rewriting.negation import cases_of
 from modelkit.grammars.schemas.traversal import Schema, subschemas
-from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS, NotExpressible
+from modelkit.grammars.schemas.variant import VARIANT_KEYWORDS, NotExpressible
 
 _NAMES = "propertyNames"
 _PATTERNS = "patternProperties"

@@ -18,7 +18,7 @@ from modelkit.grammars.rewriting.cases import Case, Work, case_of, conjunction
 from modelkit.grammars.rewriting.excluded_values import NOTHING
 from modelkit.grammars.rewriting.negation import cases_of
 from modelkit.grammars.schemas.traversal import Schema, as_of_2020, subschemas
-from modelkit.grammars.schemas.variants import NotExpressible
+from modelkit.grammars.schemas.variant import NotExpressible
 from modelkit.schema import target
 from runtime.quoting import quoted
 from runtime.records import dataclass

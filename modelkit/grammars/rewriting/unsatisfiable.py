@@ -15,7 +15,7 @@ from typing import Any
 from modelkit.grammars.rewriting.cases import Case, case_of, conjoined
 from modelkit.grammars.rewriting.excluded_values import NOTHING
 from modelkit.grammars.schemas.traversal import Schema, subschemas
-from modelkit.grammars.schemas.variants import VARIANT_KEYWORDS
+from modelkit.grammars.schemas.variant import VARIANT_KEYWORDS
 from modelkit.schema import target
 
 _DEEPEST = 4

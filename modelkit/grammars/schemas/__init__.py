@@ -1,7 +1,9 @@
 """A JSON schema, read: nothing here changes what it says.
 
 traversal            where the schemas within a schema stand
-variants             all that is said of a value, as a choice of plain descriptions
+variant              a plain description of values
+merging              two of them as one
+variants             all that is said of a value, as a choice of such
 satisfiability       has a value any way to be
 value_graph          all values that a schema describes, and what each needs
 infinite_values      values that require themselves

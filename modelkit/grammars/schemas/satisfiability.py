@@ -14,15 +14,9 @@ from typing import Any
 
 from modelkit.grammars.rules.raw_text import constraints_of, listed_values
 from modelkit.grammars.rules.rules import Rules, all_of
-from modelkit.grammars.schemas.variants import (
-    NotExpressible,
-    Schema,
-    Variant,
-    Variants,
-    common_multiple,
-    of_type,
-    types_of,
-)
+from modelkit.grammars.schemas.merging import common_multiple
+from modelkit.grammars.schemas.variant import NotExpressible, Schema, Variant, of_type, types_of
+from modelkit.grammars.schemas.variants import Variants
 
 _DEEPEST = 4
 _LONGEST = 1_000  # characters that a text is tried with
