@@ -42,8 +42,8 @@ class Fused(Protocol):
     """Adapters on their way into the weights (`adapters.fusion_plan.Fused`)."""
 
     @property
-    def digests(self) -> Mapping[str, Digest]:
-        """Of their files, by adapter."""
+    def digests(self) -> Mapping[str, Mapping[str, Digest]]:
+        """Of all files that decide their numbers, by adapter and name."""
         ...
 
     def load(self) -> Change:

@@ -29,7 +29,9 @@ def sources(adapters: Sequence[Carried], described: Described) -> tuple[AdapterS
     """For the engine, which reads each when a request first asks for it."""
 
     def source(one: Carried) -> AdapterSource:
-        return AdapterSource(one.name, " ".join(map(_identity, _files(one))), lambda: one.load(described))
+        return AdapterSource(
+            one.name, " ".join(map(_identity, one.files.values())), lambda: one.load(described)
+        )
 
     return tuple(map(source, adapters))
 
@@ -50,7 +52,7 @@ def contents(adapters: Sequence[Carried]) -> str:
     state = hashlib.sha256()
     for one in adapters:
         state.update(f"{one.name}\n".encode())
-        for path in _files(one):
+        for path in one.files.values():
             if _DIGEST.fullmatch(path.name):
                 digest = path.name
             else:
@@ -64,16 +66,6 @@ def _numbers(one: Carried) -> int:
     if one.stored is not None:
         return sum(math.prod(tensor.shape) for tensor in one.stored.header.tensors)
     return one.nbytes // 2  # of a file that is yet to be brought to the network; most are of 16 bits
-
-
-def _files(one: Carried) -> tuple[Path, ...]:
-    """Those that its numbers come from."""
-    if one.stored is not None:
-        return one.stored.path, one.stored.config
-    assert one.placement is not None
-    path = one.placement.source.file.path
-    config = path.with_name("adapter_config.json")
-    return (path, config) if config.is_file() else (path,)
 
 
 def _identity(path: Path) -> str:

@@ -34,8 +34,8 @@ class Fused:
     """In order."""
     described: Described
     ways: "Ways"
-    digests: Mapping[str, Digest]
-    """Of their files, by adapter."""
+    digests: Mapping[str, Mapping[str, Digest]]
+    """Of all files that decide their numbers, by adapter and name."""
     head: "OwnHead | None" = None
     """Of a checkpoint whose head was its embedding, and that they tell apart."""
 
@@ -48,7 +48,7 @@ class Fused:
     def facts(self) -> tuple[AdapterFacts, ...]:
         """What modelkit.json says of them."""
         return tuple(
-            AdapterFacts(one.name, one.kind, one.base, {one.file: self.digests[one.name]}, fused=True)
+            AdapterFacts(one.name, one.kind, one.base, self.digests[one.name], fused=True)
             for one in self.adapters
         )
 
@@ -82,7 +82,7 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
         rewrite=True,
         repacked=known.of,
     )
-    digests = {one.name: store.source_digest(one.path) for one in adapters}
+    digests = {one.name: _digests(one, store) for one in adapters}
     part = replace(part, asked=asked, fused=Fused(adapters, described, known, digests, head))
     sources = source_digests(part.source, store, read=False)
     return part if sources is None else replace(part, reused=recall(store, key_of(sources, part)))
@@ -129,8 +129,15 @@ def unpacked(source: Source) -> Inventory:
 
 
 def key_of(digests: Mapping[str, Digest], part: Part) -> str:
-    """`memo_key`, adapters included."""
-    fused = part.fused.digests if part.fused else {}
-    return memo_key(
-        {**digests, **{f"adapter {place}": one for place, one in enumerate(fused.values())}}, part.plan
-    )
+    """`memo_key`, adapters included: their numbers, and the scales in their configs."""
+    fused = part.fused.digests.values() if part.fused else ()
+    beside = {
+        f"adapter {place} {name}": digest
+        for place, files in enumerate(fused)
+        for name, digest in files.items()
+    }
+    return memo_key({**digests, **beside}, part.plan)
+
+
+def _digests(one: Carried, store: Store) -> dict[str, Digest]:
+    return {name: store.source_digest(path) for name, path in one.files.items()}

@@ -82,17 +82,14 @@ class Carried:
         return self.placement.source.base if self.placement else None
 
     @property
-    def path(self) -> Path:
-        """Of its tensors."""
+    def files(self) -> dict[str, Path]:
+        """All that decide its numbers, by name."""
         if self.stored is not None:
-            return self.stored.path
+            return {WEIGHTS: self.stored.path, CONFIG: self.stored.config}
         assert self.placement is not None
-        return self.placement.source.file.path
-
-    @property
-    def file(self) -> str:
-        """What that file is called."""
-        return WEIGHTS if self.placement is None else self.placement.source.file.name
+        source = self.placement.source
+        beside = {CONFIG: source.config} if source.config else {}
+        return {source.file.name: source.file.path, **beside}
 
     @property
     def parameters(self) -> set[str]:

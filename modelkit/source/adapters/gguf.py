@@ -48,6 +48,7 @@ def read_gguf_adapter(path: Path, config: Mapping[str, Any] | None, label: str) 
         label=label,
         kind="gguf",
         file=WeightFile(path.name, path, Header((), {}, header.identity)),
+        config=None,
         pairs=tuple(pairs),
         whole={name: tensors[theirs] for name, theirs in parts.norms.items()},
         base=base if isinstance(base, str) else None,

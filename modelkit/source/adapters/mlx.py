@@ -51,11 +51,12 @@ def read_mlx(files: Files, label: str) -> AdapterSource:
     base = base if isinstance(base, str) else None
     if kind == "full":
         whole = {tensor.name: tensor for tensor in header.tensors}
-        return AdapterSource(label, "mlx-lm", file, (), whole, base=base, facts={"fine_tune_type": "full"})
+        facts = {"fine_tune_type": "full"}
+        return AdapterSource(label, "mlx-lm", file, files[CONFIG], (), whole, base=base, facts=facts)
     rank, scale = _parameters(raw, where)
     pairs = _pairs(header, rank, scale, dora=kind == "dora", label=f"{label}/{WEIGHTS}")
     facts = {"fine_tune_type": kind, "rank": rank, "scale": scale}
-    return AdapterSource(label, "mlx-lm", file, pairs, base=base, facts=facts)
+    return AdapterSource(label, "mlx-lm", file, files[CONFIG], pairs, base=base, facts=facts)
 
 
 def _parameters(raw: Mapping[str, Any], where: str) -> tuple[int, float]:

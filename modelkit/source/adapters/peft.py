@@ -75,6 +75,7 @@ def read_peft(files: Files, label: str) -> AdapterSource:
         label=label,
         kind="peft",
         file=WeightFile(WEIGHTS, files[WEIGHTS], header),
+        config=files[CONFIG],
         pairs=tuple(pair for pair in pairs if pair is not None),
         whole=found.whole,
         rows=tuple(found.rows),

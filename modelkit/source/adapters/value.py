@@ -6,6 +6,7 @@ a stack [E, R, C] likewise for each of its E. Nothing here reads numbers.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from modelkit.errors import SourceError, UnsupportedSource
@@ -119,6 +120,8 @@ class AdapterSource:
     kind: Literal["peft", "mlx-lm", "gguf"]
     file: WeightFile
     """Where all its tensors are."""
+    config: Path | None
+    """Its adapter_config.json, which decides its numbers as well; None where the file says it all."""
     pairs: tuple[Pair, ...]
     whole: Mapping[str, TensorInfo] = field(default_factory=dict[str, TensorInfo])
     """Whole tensors, by their names in a checkpoint."""

@@ -21,10 +21,11 @@ from tests.support.gguf import Gguf
 from tests.support.gguf_llama import checkpoint, llama
 from tests.support.gguf_llama import metadata as gguf_metadata
 from tests.support.gguf_llama import tensors as gguf_tensors
+from tests.support.packaged_adapters import TENSORS, Q
 from tests.support.parity import Reference
 from tests.support.peft_folders import delta_of, matrices, pair_for, peft_tensors, write_peft
 from tests.support.small_floats import two
-from tests.support.tiny import write_tokenizer
+from tests.support.tiny import write_model, write_tokenizer
 
 NAMES = [*AdapterReference.names(), *AdapterReference.names("mlx/")]
 FAMILIES = ["llama", "gpt2", "gpt_oss", "qwen3_next", "olmo_hybrid", "deepseek_v2", "mixtral", "llama4_text"]
@@ -380,6 +381,26 @@ def test_adapters_go_into_a_gguf_file_as_into_its_checkpoint(name: str, tmp_path
     with modelkit.load("it", home=tmp_path) as model:
         got = model.logits([int(one) for one in reference.ids])[:, reference.answers["columns"]]
     assert np.abs(got - reference.answers["logits"]).max() / reference.answers["std"] < 1e-3
+
+
+def test_another_scale_in_an_adapters_config_makes_other_weights(tmp_path: Path) -> None:
+    """Though its tensors are the same, and were fused into the same base before."""
+    write_model(tmp_path / "model")
+    found = []
+    for alpha in (8, 4):
+        write_peft(tmp_path / "lora", TENSORS, lora_alpha=alpha)
+        create(tmp_path)
+        found.append(weights_of("it", tmp_path))
+        create(tmp_path, fuse=False)
+        modelkit.create(modelkit.Modelfile.parse("FROM it"), name="on", home=tmp_path, fuse_adapters=True)
+        found.append(weights_of("on", tmp_path))
+    base = weights_of("it", tmp_path)
+    changed = f"{Q.removeprefix('base_model.model.')}.weight"
+    whole, inherited, half, half_inherited = (one[changed] - base[changed] for one in found)
+    assert np.abs(whole).max() > 0.01
+    np.testing.assert_allclose(whole, 2 * half, atol=1e-6)
+    np.testing.assert_array_equal(whole, inherited)
+    np.testing.assert_array_equal(half, half_inherited)
 
 
 def test_there_must_be_an_adapter(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from safetensors.numpy import load_file, save_file
 import modelkit
 from modelkit.errors import ModelkitError
 from modelkit.modelfile import Modelfile
+from modelkit.pack.adapters.package_adapters import Carried
+from modelkit.pack.adapters.place import place
 from modelkit.pack.adapters.stored import VERSION, read_stored
 from modelkit.pack.adapters.towers import without_towers
 from modelkit.pack.metadata import FILE, read_metadata
 from modelkit.pack.prepare import prepare
-from modelkit.source.adapters.reading import read_adapter
+from modelkit.source.adapters.reading import read_adapter, read_folder
 from modelkit.store.store import Store
 from runtime.models import describe
 from tests.support.adapter_references import AdapterReference
@@ -353,6 +355,16 @@ def test_the_same_recipe_has_the_same_digest_and_packages_hand_adapters_on(folde
     assert store.resolve("second").files["adapters/lora/adapter.safetensors"] == own
     names = [one.name for one in read_metadata(store.resolve("second").files[FILE], "second").adapters]
     assert names == ["lora", "more"]
+
+
+def test_the_files_that_decide_its_numbers_are_known_wherever_they_lie(folder: Path) -> None:
+    """The hub's cache may have each in a folder of its own."""
+    write_peft(folder / "lora", TENSORS)
+    (folder / "beside").mkdir()
+    files = {name: folder / "lora" / name for name in ("adapter_config.json", "adapter_model.safetensors")}
+    files["adapter_config.json"] = files["adapter_config.json"].rename(folder / "beside" / "config")
+    described = describe(json.loads((folder / "model" / "config.json").read_text()))
+    assert Carried("lora", place(read_folder(files, "lora"), described, {})).files == files
 
 
 def test_a_plan_names_adapters_and_writes_nothing(folder: Path) -> None:
