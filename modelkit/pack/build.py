@@ -102,7 +102,8 @@ def _write_package(prepared: Preparation, name: Name, store: Store, progress: Pr
             own = {**written[folder].files, **_add_files(part, new)}
             files.update({folder + path: blob for path, blob in own.items()})
         files.update({path: new.add_bytes(data) for path, data in prepared.texts.items()})
-        facts = list(prepared.target.fused.facts()) if prepared.target.fused else []
+        facts = [*prepared.metadata.adapters]
+        facts += prepared.target.fused.facts() if prepared.target.fused else ()
         for one in prepared.adapters:
             own, said = write_carried(one, prepared.target, new, store)
             files.update(own)

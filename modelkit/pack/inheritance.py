@@ -48,5 +48,6 @@ def merge(inherited: Metadata, recipe: Recipe, draft: Part | None) -> Metadata:
         renderer=recipe.renderer or inherited.renderer,
         parser=recipe.parser or inherited.parser,
         requires=recipe.requires or inherited.requires,
+        adapters=tuple(one for one in inherited.adapters if one.fused),
         draft=DraftFacts(checks.architecture_of(draft.plan.config)) if draft else None,
     )

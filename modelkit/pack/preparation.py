@@ -20,7 +20,7 @@ class Preparation:
     target: Part
     draft: Part | None
     metadata: Metadata
-    """Without provenance, which needs the sources' digests."""
+    """Without provenance, which needs the sources' digests; of adapters, those that were fused before."""
     capabilities: "Capabilities | None"
     """Of the chat template."""
     texts: Mapping[str, bytes]

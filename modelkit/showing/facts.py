@@ -95,7 +95,7 @@ def _adapters(package: Package, made: Metadata) -> list[dict[str, Any]]:
         for one in made.adapters
         if one.fused
     ]
-    order = [one.name for one in made.adapters if one.name in stored]
+    order = [one.name for one in made.adapters if one.name in stored and not one.fused]
     for name in [*order, *(name for name in stored if name not in order)]:
         own = stored[name]
         facts = {"rank": own.rank, "modules": own.modules, "scale": own.scale, "size_bytes": own.nbytes}

@@ -18,6 +18,7 @@ from modelkit.pack.adapters.stored import VERSION, read_stored
 from modelkit.pack.adapters.towers import without_towers
 from modelkit.pack.metadata import FILE, read_metadata
 from modelkit.pack.prepare import prepare
+from modelkit.showing.facts import facts_of
 from modelkit.source.adapters.reading import read_adapter, read_folder
 from modelkit.store.store import Store
 from runtime.models import describe
@@ -365,6 +366,20 @@ def test_the_files_that_decide_its_numbers_are_known_wherever_they_lie(folder: P
     files["adapter_config.json"] = files["adapter_config.json"].rename(folder / "beside" / "config")
     described = describe(json.loads((folder / "model" / "config.json").read_text()))
     assert Carried("lora", place(read_folder(files, "lora"), described, {})).files == files
+
+
+def test_what_was_fused_before_is_still_said_of_packages_made_of_it(folder: Path) -> None:
+    """Also where another adapter of that name is beside the weights."""
+    write_peft(folder / "lora", TENSORS)
+    create(folder, f"FROM {folder / 'model'}\nADAPTER {folder / 'lora'}", fuse_adapters=True)
+    create(folder, f"FROM it\nADAPTER {folder / 'lora'}", "beside")
+    create(folder, "FROM beside", "twice", fuse_adapters=True)
+    store = Store(folder)
+    told = {
+        name: [(one["name"], one["fused"]) for one in facts_of(store, store.resolve(name))["adapters"]]
+        for name in ("beside", "twice")
+    }
+    assert told == {"beside": [("lora", True), ("lora", False)], "twice": [("lora", True)] * 2}
 
 
 def test_a_plan_names_adapters_and_writes_nothing(folder: Path) -> None:
