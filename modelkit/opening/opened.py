@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelkit.pack.adapters.package_adapters import Carried, carried_notes
+from modelkit.pack.adapters.texts_beside import texts_beside
 from modelkit.pack.checks import check_requires
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
@@ -85,7 +86,8 @@ def opened(
     """With all that an answer needs besides the weights. Raises what `read_setup` raises."""
     described = describe(inventory.config)
     ready = read_setup(inventory, described, tokenizer, metadata.parameters)
-    notes = (*ready.notes, *carried_notes(adapters, label))
+    beside = texts_beside(adapters, ready, chats=described.writes)
+    notes = (*ready.notes, *carried_notes(adapters, label), *beside)
     context = context_tokens(described, ready.pooling)
     return Opened(label, inventory, draft, metadata, ready, context, notes, adapters=adapters)
 

@@ -23,6 +23,7 @@ from modelkit.pack.accept import decide
 from modelkit.pack.adapters.fusion_plan import with_fused
 from modelkit.pack.adapters.package_adapters import Carried, carried_notes
 from modelkit.pack.adapters.selection import carried_adapters
+from modelkit.pack.adapters.texts_beside import texts_beside
 from modelkit.pack.copies import refuse_same
 from modelkit.pack.file_errors import worded
 from modelkit.pack.formats import Formats, at_line, settle
@@ -174,7 +175,8 @@ def _prepare(order: _Order) -> Preparation:
     metadata = _metadata(opened, draft)
     tokenizer, notes = checks.check_parts(target, draft)
     checks.refuse_texts(target, order.recipe)
-    target, adapters, adapter_notes = _with_adapters(order, opened, target)
+    target, brought = _with_adapters(order, opened, target)
+    adapters = () if order.fuse else brought
     if draft:
         refuse_same(target, draft)
     described = describe(target.plan.config)
@@ -190,7 +192,7 @@ def _prepare(order: _Order) -> Preparation:
         *notes,
         *ready.notes,
         *template.notes,
-        *adapter_notes,
+        *_adapter_notes(brought, recipe, ready, writes=described.writes),
         *notes_of(reports),
         *checks.check_reach(ready, template.capabilities, described),
         *checks.check_draft_reach(draft, ready, described),
@@ -217,20 +219,22 @@ def _metadata(opened: _Opened, draft: Part | None) -> Metadata:
     return metadata
 
 
-def _with_adapters(
-    order: _Order, opened: _Opened, target: Part
-) -> tuple[Part, tuple[Carried, ...], tuple[str, ...]]:
-    """The target, with adapters in it where they are fused; else those that it carries; and what there is to
-    say of them.
-    """
+def _with_adapters(order: _Order, opened: _Opened, target: Part) -> tuple[Part, tuple[Carried, ...]]:
+    """The target, with adapters in it where they are fused, and these."""
     recipe = opened.recipe
     adapters = carried_adapters(recipe, opened.origin, target, order.access, order.store, fuse=order.fuse)
-    notes = tuple(carried_notes(adapters, recipe.from_.text))
     if not order.fuse:
-        return target, adapters, notes
+        return target, adapters
     with recipe.at("ADAPTER"):
         checks.refuse_searched(order.asked.target, order.asked.draft)
-        return with_fused(target, adapters, order.asked.target, order.store), (), notes
+        return with_fused(target, adapters, order.asked.target, order.store), adapters
+
+
+def _adapter_notes(
+    adapters: tuple[Carried, ...], recipe: Recipe, ready: ModelSetup, *, writes: bool
+) -> Iterator[str]:
+    yield from carried_notes(adapters, recipe.from_.text)
+    yield from texts_beside(adapters, ready, chats=writes and recipe.template is None)
 
 
 def _with_texts(target: Part, recipe: Recipe, template: checks.Template) -> tuple[Part, dict[str, bytes]]:

@@ -46,6 +46,14 @@ _KEPT = (
     "quality.svg",
     "*processor_config.json",
 )
+_OF_TEXTS = (
+    TOKENIZER,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    TEMPLATE,
+    "chat_template.json",
+)
 _KEPT_DOCUMENTS = ("LICENSE*", "LICENCE*", "COPYING*", "NOTICE*", "USE_POLICY*", "README*")
 
 _REASONS = (
@@ -86,6 +94,11 @@ def kept_of(names: Iterable[str]) -> list[str]:
 def documents_of(names: Iterable[str]) -> list[str]:
     """Licences, descriptions and the like, in name order."""
     return _apart(filter(is_document, names))
+
+
+def of_texts(names: Iterable[str]) -> list[str]:
+    """Those that say how texts become tokens and conversations texts, in name order."""
+    return sorted(set(names) & set(_OF_TEXTS))
 
 
 def documents_in(top: Files, origin: str) -> Files:

@@ -13,7 +13,7 @@ from modelkit.errors import FetchError, StoreError, UnsupportedSource
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.quants import GgufModel, gguf_models, pick, whole
 from modelkit.source.adapters import mlx, peft
-from modelkit.source.companion_files import documents_of, kept_of
+from modelkit.source.companion_files import documents_of, kept_of, of_texts
 from modelkit.source.gguf.folder import is_gguf
 from modelkit.source.shards import INDEX, is_model
 from modelkit.source.sniff import weights_kind
@@ -77,7 +77,7 @@ def choose_adapter(listing: Listing, address: HubAddress, _: Callable[[], Sequen
             f"{address} is not an adapter: it has neither {peft.WEIGHTS} (PEFT) nor {mlx.WEIGHTS} (mlx-lm)",
             hint=f"There are {_some(listing.files)}.",
         )
-    names = {*documents_of(top)} | {*weights, *({peft.CONFIG} & top.keys())}
+    names = {*documents_of(top), *of_texts(top)} | {*weights, *({peft.CONFIG} & top.keys())}
     return Choice(tuple(top[name] for name in sorted(names)), tuple(weights))
 
 

@@ -5,6 +5,7 @@ place, orientation  names of a checkpoint -> which modules of the network an ada
 shared_blocks, shared_table  blocks that several layers run; the table of encoder and decoder
 normed_tables       tables whose module norms their rows
 whole_parameters    layers, tables and heads that come whole
+texts_beside        templates and tokenizers that lie beside one
 towers, own_head    parts that do not run; heads that are tied to the embedding
 filled, words       its numbers, moved to where they belong; as they are stored
 attachment          will the network take it

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,9 @@ def read_folder(files: Files, label: str, config: Mapping[str, Any] | None = Non
     if len(found) == 1:
         read = found[0](files, label)
         refuse(label, other_types(read.replacing))
-        return read
+        return replace(read, beside=files)
     if len(models) == 1 and not found:
-        return _of_gguf(files[models[0]], config, f"{label}/{models[0]}")
+        return replace(_of_gguf(files[models[0]], config, f"{label}/{models[0]}"), beside=files)
     if found:
         raise SourceError(
             f"{label} holds two adapters, {' and '.join(_READERS)}", hint="Put each into a folder of its own."

@@ -14,6 +14,7 @@ from modelkit.problems import sentences_of
 from modelkit.source.gguf.architectures.moves import Origin
 from modelkit.source.inventory import WeightFile
 from modelkit.source.tensor import FLOATS, TensorInfo
+from modelkit.source.tree import Files
 from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
@@ -144,6 +145,8 @@ class AdapterSource:
     """For the user: rank, alpha and the like, as its config has them."""
     notes: tuple[str, ...] = ()
     """Sentences for the user."""
+    beside: Files = field(default_factory=dict[str, Path])
+    """All that lies where it does, by name."""
 
     @property
     def names(self) -> set[str]:

@@ -210,10 +210,11 @@ def test_an_adapter_of_the_hub_goes_into_the_package(hub: Hub, tmp_path: Path) -
         f"{layer}.lora_B.weight": np.ones((64, 3), "f4"),
     }
     hub.repositories["Amy/tale-1.5"] = Repository.of(
-        write_peft(tmp_path / "adapter", tensors), **{"x.py": b"1"}
+        write_peft(tmp_path / "adapter", tensors), **{"x.py": b"1", "chat_template.jinja": b"{{ messages }}"}
     )
     (tmp_path / "Modelfile").write_text(f"FROM {STORY}\nADAPTER hf.co/Amy/tale-1.5\n")
-    modelkit.create(tmp_path / "Modelfile", name="told", home=tmp_path / "home")
+    created = modelkit.create(tmp_path / "Modelfile", name="told", home=tmp_path / "home")
+    assert any("the chat template beside it" in note for note in created.notes)
     package = Store(tmp_path / "home").resolve("told")
     assert "adapters/tale-1.5/adapter.safetensors" in package.files
     assert not hub.asked("x.py")
