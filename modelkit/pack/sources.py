@@ -16,7 +16,8 @@ from modelkit.fetch.find import find_local, obtain, what_to_do
 from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Directive, Reference
-from modelkit.pack.adapters.stored import StoredAdapter, read_stored
+from modelkit.pack.adapters.stored import CONFIG, StoredAdapter, read_stored
+from modelkit.pack.adapters.stored import FOLDER as ADAPTERS
 from modelkit.pack.metadata import DRAFT_FOLDER, Metadata, read_metadata
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.ollama_template import with_needed_template
@@ -33,6 +34,8 @@ from modelkit.store.package import Package
 from modelkit.store.store import Store
 from runtime.quoting import MOST_OF_A_PATH, quoted, shown
 from runtime.records import dataclass
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,21 @@ def _open_path(path: Path) -> Origin:
     if gguf is not None:
         return Origin(gguf, Metadata(), None)
     files = read_directory(path) if path.is_dir() else read_single_file(path)
-    return Origin(open_source(files, str(path), {}), Metadata(), None)
+    source = open_source(files, str(path), {})
+    return Origin(replace(source, notes=(*_left_inside(path, files), *source.notes)), Metadata(), None)
+
+
+def _left_inside(path: Path, files: Files) -> tuple[str, ...]:
+    """A note on what else there is in a folder that a package was exported to."""
+    if METADATA not in files:
+        return ()
+    adapters = sorted(shown(one.parent.name) for one in path.glob(f"{ADAPTERS}/*/{CONFIG}"))
+    listed = ", ".join(adapters[:_SHOWN]) + (", ..." if len(adapters) > _SHOWN else "")
+    found = [f"its adapters ({listed})"] if adapters else []
+    found += ["its draft"] if (path / DRAFT_FOLDER).is_dir() else []
+    if not found:
+        return ()
+    return (f"not kept: {' and '.join(found)}, which come with the package where FROM has its name",)
 
 
 def gguf_at(path: Path, label: str) -> Source | None:

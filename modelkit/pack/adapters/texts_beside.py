@@ -1,5 +1,6 @@
-"""What lies beside an adapter and changes texts: a chat template, tokens, what ends a text. Trainers save theirs
-with the adapter. A package has its model's, so where they differ, that is told.
+"""What lies beside an adapter and changes texts: a chat template, tokens, what ends a text.
+
+Trainers save theirs with the adapter. A package has its model's, so where they differ, that is told.
 """
 
 from collections.abc import Iterator
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def texts_beside(adapters: "tuple[Carried, ...]", ready: "ModelSetup", *, chats: bool) -> Iterator[str]:
-    """Sentences for the user on those that ADAPTER lines name. chats: is the model's own template the one that
-    counts, so that another matters?
+    """Sentences for the user on those that ADAPTER lines name. chats: is the model's own template the one
+    that counts, so that another matters?
     """
     for one in adapters:
         files = one.placement.source.beside if one.placement is not None else {}

@@ -6,24 +6,34 @@ and so have pairs here: what a checkpoint turns over is left as it is. Alpha 0 i
 Norms that were trained are there whole. `--outtype q8_0` makes blocks of halves whose rows divide into them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from modelkit.errors import SourceError, UnsupportedSource
-from modelkit.source.adapters.value import Q8_0, AdapterSource, Factor, GgufOrigin, Pair, check_pair, refuse
+from modelkit.source.adapters.value import (
+    Q8_0,
+    AdapterSource,
+    Factor,
+    GgufOrigin,
+    Pair,
+    check_pair,
+    refuse,
+    refuse_activated,
+)
 from modelkit.source.gguf.architectures import Origin, halves, read_adapter
 from modelkit.source.gguf.architectures.changes import Turned
 from modelkit.source.gguf.architectures.moves import meant_shape
-from modelkit.source.gguf.architectures.pairs import EMBEDDING
+from modelkit.source.gguf.architectures.pairs import EMBEDDING, PREFIX, TASK
 from modelkit.source.gguf.header import GgufTensor, read_gguf_header
 from modelkit.source.inventory import WeightFile
 from modelkit.source.safetensors import Header
 from modelkit.source.tensor import TensorInfo
 from runtime.config.text import text_config
-from runtime.quoting import shown
+from runtime.quoting import quoted, shown
 
+_ACTIVATES = "adapter.alora.invocation_tokens"
 _TYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": Q8_0}
 
 
@@ -34,6 +44,8 @@ def read_gguf_adapter(path: Path, config: Mapping[str, Any] | None, label: str) 
     header = read_gguf_header(path, label)
     tensors = {name: _stored(tensor, label) for name, tensor in header.tensors.items()}
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    if header.metadata.get(_ACTIVATES):
+        refuse_activated(label, _ACTIVATES)
     parts = read_adapter(header.metadata, shapes, text_config(config), label)
     problems: list[str] = []
     pairs: list[Pair] = []
@@ -56,8 +68,17 @@ def read_gguf_adapter(path: Path, config: Mapping[str, Any] | None, label: str) 
         # llama.cpp itself has no answer: it ends at such a pair where the head is the table.
         unties=True,
         facts={"alpha": parts.alpha},
-        notes=header.notes,
+        notes=(*header.notes, *_meant(header.metadata)),
     )
+
+
+def _meant(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """What llama.cpp tells of an adapter and does nothing with."""
+    task, prefix = metadata.get(TASK), metadata.get(PREFIX)
+    if task:
+        yield f"its task is called {quoted(task)}"
+    if prefix:
+        yield f"texts for it begin with {quoted(prefix)}, which whoever asks has to write"
 
 
 def _stored(tensor: GgufTensor, label: str) -> TensorInfo:

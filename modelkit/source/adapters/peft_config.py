@@ -13,7 +13,7 @@ from typing import Any
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.json_text import is_number
 from modelkit.regexes import ways
-from modelkit.source.adapters.value import MAX_RANK, refuse_field
+from modelkit.source.adapters.value import MAX_RANK, refuse_activated, refuse_field
 from runtime.quoting import quoted, shown
 from runtime.records import dataclass
 
@@ -35,6 +35,7 @@ _SILENT = frozenset({
 """Read here, or without a word in the numbers; what the starts of training have as configs counts by
 init_lora_weights, and VeLoRA saves memory in training alone."""
 
+_ACTIVATES = "alora_invocation_tokens"
 _TIED = ("embed_tokens", "lm_head")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 _QUANTIFIER = re.compile(r"[*+{]")
@@ -125,6 +126,8 @@ def _refuse_others(raw: Mapping[str, Any], label: str) -> None:
     start = raw.get("init_lora_weights", True)
     if not any(start is one or (isinstance(start, str) and start == one) for one in _STARTS):
         refuse_field(label, "init_lora_weights", start, _CONVERT)
+    if raw.get(_ACTIVATES):
+        refuse_activated(label, _ACTIVATES)
     for name, value in raw.items():
         if name not in _SILENT and value:
             refuse_field(label, name, value)

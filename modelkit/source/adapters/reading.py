@@ -18,6 +18,7 @@ from runtime.quoting import shown
 
 _PICKLES = "Save it again as safetensors: `model.save_pretrained(folder)` of a current peft does so."
 _WRITTEN = ("adapter_model.bin", "adapters.npz", "adapter_model.pt", "adapters.npy", "adapter_model.pth")
+_PACKAGED = "adapter.safetensors"
 _NOT_NAMED = re.compile(r"[^A-Za-z0-9._-]+")
 MAX_NAME = 64
 _SHOWN = 5
@@ -103,6 +104,12 @@ def _of_file(path: Path, config: Mapping[str, Any] | None) -> AdapterSource:
 def _refused(files: Files, label: str) -> SourceError:
     """What to say of a path where no adapter is."""
     pickled = next((name for name in _WRITTEN if name in files), None)
+    if _PACKAGED in files:
+        return UnsupportedSource(
+            f"{label} is an adapter as packages of modelkit hold it, which ADAPTER does not take",
+            hint="FROM the package brings it along. For ADAPTER, write it in PEFT's form:\n"
+            "modelkit export NAME DIR --adapter ADAPTER",
+        )
     kind = next((known for name in (pickled, *files) if name and (known := weights_kind(name))), None)
     if pickled is not None:
         return UnsupportedSource(f"{label} holds its adapter as `{pickled}` only", hint=_PICKLES)

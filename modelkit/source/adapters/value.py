@@ -198,6 +198,15 @@ def refuse_field(label: str, name: str, value: object, hint: str | None = None) 
     )
 
 
+def refuse_activated(label: str, name: str) -> NoReturn:
+    """name: the field that says which tokens activate it."""
+    raise UnsupportedSource(
+        f"{label} is an activated LoRA: `{name}` says behind which tokens it acts, and here an adapter acts "
+        "on all of a text",
+        hint="An adapter that was trained without it is read.",
+    )
+
+
 def other_types(tensors: Iterable[TensorInfo]) -> list[str]:
     """A sentence for each that holds no floats that are read here."""
     wanted = f"{', '.join(FLOATS[:-1])} or {FLOATS[-1]}"

@@ -25,7 +25,10 @@ from runtime.records import dataclass
 
 EMBEDDING = "token_embd.weight"
 _SHOWN = 3
-_READ = frozenset(("adapter.type", "adapter.lora.alpha"))
+TASK = "adapter.lora.task_name"
+PREFIX = "adapter.lora.prompt_prefix"
+"""What a reader is told of, as llama.cpp's server tells it."""
+_READ = frozenset(("adapter.type", "adapter.lora.alpha", TASK, PREFIX))
 
 Pair = tuple[Any, Any]
 """left [..., R, r] and right [..., r, C]."""
@@ -52,9 +55,7 @@ def read_adapter(
     Raises UnsupportedSource for another base, another kind of adapter or a tensor without a place,
     MalformedFile for halves of pairs and for pairs that do not meet.
     """
-    kind = metadata.get("adapter.type")
-    if metadata.get("general.type") != "adapter" or kind != "lora":
-        raise UnsupportedSource(f"{label} is not a LoRA adapter: its `adapter.type` is {quoted(kind)}")
+    _check_kind(metadata, label)
     unread = [key for key in metadata if key.startswith("adapter.") and key not in _READ]
     if unread:
         raise UnsupportedSource(
@@ -78,6 +79,25 @@ def read_adapter(
         {o.name: o for o in origins if o.tensors[0] not in norms},
         {o.name: o.tensors[0] for o in origins if o.tensors[0] in norms},
     )
+
+
+def _check_kind(metadata: Mapping[str, Any], label: str) -> None:
+    if metadata.get("general.architecture") == "controlvector":
+        raise UnsupportedSource(
+            f"{label} is a control vector, which is added to hidden states; that is not computed here",
+            hint="ADAPTER takes LoRA adapters.",
+        )
+    whole, kind = metadata.get("general.type"), metadata.get("adapter.type")
+    if whole != "adapter":
+        hint = "FROM and DRAFT take models." if whole == "model" else "ADAPTER takes LoRA adapters."
+        raise UnsupportedSource(
+            f"{label} is not an adapter: its `general.type` is {quoted(whole)}", hint=hint
+        )
+    if kind != "lora":
+        raise UnsupportedSource(
+            f"{label} is not a LoRA adapter: its `adapter.type` is {quoted(kind)}",
+            hint="No other kind is computed here.",
+        )
 
 
 _NORM = "_norm.weight"

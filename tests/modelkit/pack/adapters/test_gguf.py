@@ -2,6 +2,7 @@
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,10 +156,31 @@ def test_an_alpha_that_is_no_number_is_refused_by_name(alpha: float, tmp_path: P
         read_adapter(path, Reference("llama").record["config"])
 
 
-def lora_file(stored: dict[str, np.ndarray], alpha: float = 6.0, *, architecture: str = "llama") -> bytes:
+def lora_file(
+    stored: dict[str, np.ndarray],
+    alpha: float = 6.0,
+    *,
+    architecture: str = "llama",
+    more: dict[str, Any] | None = None,
+) -> bytes:
     said = {"general.architecture": architecture, "general.type": "adapter", "adapter.type": "lora"}
     tensors = [Tensor(name, "f32", array.shape, array.tobytes()) for name, array in stored.items()]
-    return bytes(Gguf({**said, "adapter.lora.alpha": alpha}, tensors))
+    return bytes(Gguf({**said, "adapter.lora.alpha": alpha, **(more or {})}, tensors))
+
+
+def test_one_that_tokens_activate_is_refused_by_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "lora.gguf"
+    path.write_bytes(lora_file({}, more={"adapter.alora.invocation_tokens": [1, 2]}))
+    with pytest.raises(UnsupportedSource, match=r"activated LoRA: `adapter\.alora\.invocation_tokens`"):
+        read_adapter(path, Reference("llama").record["config"])
+
+
+def test_what_llama_cpp_tells_of_one_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "lora.gguf"
+    told = {"adapter.lora.task_name": "retrieval", "adapter.lora.prompt_prefix": "Query: "}
+    path.write_bytes(lora_file({}, more=told))
+    notes = read_adapter(path, Reference("llama").record["config"]).notes
+    assert ["'retrieval'" in notes[0], "'Query: '" in notes[1]] == [True, True]
 
 
 def test_norms_that_were_trained_are_fused_as_pefts_are(tmp_path: Path) -> None:

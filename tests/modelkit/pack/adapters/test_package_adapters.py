@@ -368,6 +368,15 @@ def test_the_files_that_decide_its_numbers_are_known_wherever_they_lie(folder: P
     assert Carried("lora", place(read_folder(files, "lora"), described, {})).files == files
 
 
+def test_what_a_folder_of_an_exported_package_has_beside_its_model_is_told(folder: Path) -> None:
+    for name in ("law", "verse"):
+        write_peft(folder / name, TENSORS)
+    create(folder, f"FROM {folder / 'model'}\nADAPTER {folder / 'law'}\nADAPTER {folder / 'verse'}")
+    modelkit.export("it", folder / "out", home=folder)
+    made = create(folder, f"FROM {folder / 'out'}", "again")
+    assert any(note.startswith("not kept: its adapters (law, verse), which come") for note in made.notes)
+
+
 def test_what_was_fused_before_is_still_said_of_packages_made_of_it(folder: Path) -> None:
     """Also where another adapter of that name is beside the weights."""
     write_peft(folder / "lora", TENSORS)

@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "alpha": (_config(lora_alpha="much"), "a number was expected"),
     "another kind": (_config(peft_type="IA3"), "of PEFT's type 'IA3'"),
     "layers": (_config(layer_replication=[[0, 2], [1, 3]]), "`layer_replication`"),
-    "activated": (_config(alora_invocation_tokens=[1]), "`alora_invocation_tokens`"),
+    "activated": (_config(alora_invocation_tokens=[1]), "is an activated LoRA"),
     "unknown field": (_config(use_wavelets=True), "`use_wavelets` is True, which changes the numbers"),
     "start": (_config(init_lora_weights="pissa_niter_4"), "`init_lora_weights`"),
     "endless pattern": (_config(rank_pattern={"(a+)+b": 2}), "too involved"),
@@ -159,6 +159,10 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "config of another form": (
         lambda folder: (folder / "adapter_config.json").write_text("[1]"),
         "an object was expected",
+    ),
+    "form of a package": (
+        lambda folder: (folder / "adapter_model.safetensors").rename(folder / "adapter.safetensors"),
+        "modelkit export NAME DIR --adapter ADAPTER",
     ),
     "pickle": (_pickled, "Save it again as safetensors"),
     "size that lies": (_oversized, "is cut off"),

@@ -79,6 +79,12 @@ def test_pairs_move_as_their_matrices_do(name: str) -> None:
     ("change", "kind", "match"),
     [
         ({"adapter.type": "control_vector"}, UnsupportedSource, "control_vector"),
+        (
+            {"general.type": None, "general.architecture": "controlvector"},
+            UnsupportedSource,
+            "is a control vec",
+        ),
+        ({"general.type": "model"}, UnsupportedSource, "is not an adapter: its `general.type` is 'model'"),
         ({"adapter.lora.alpha": None}, MalformedFile, "alpha"),
         ({"adapter.lora.stripes": 2}, UnsupportedSource, "stripes"),
         ({"general.architecture": "gemma"}, UnsupportedSource, "gemma"),
