@@ -28,7 +28,7 @@ from dataclasses import replace
 from modelkit.durations import FOR_EVER
 from modelkit.errors import ModelClosed, ModelkitError, ModelNotFound
 from modelkit.model import Model
-from modelkit.requests.attached import read_texts
+from modelkit.server.adapter_choice import chosen_among
 from modelkit.server.models.model_source import FoundModel, FunctionModels, ModelSource
 from modelkit.server.models.moves import Capacity, Moves
 from modelkit.server.models.pool_entry import PoolEntry, Shown
@@ -118,7 +118,7 @@ class Pool:
     def stop(self, name: str, *, adapters: Sequence[str] = (), now: bool = False) -> bool:
         """The model leaves once nobody uses it, whichever of its package's names it was asked for by; now: at
         once, and what runs is cancelled. False where it is not loaded. adapters: that were named with it; all
-        leave with it. Raises InvalidName, and RequestError where it has none such.
+        leave with it. Raises InvalidName, and Refused where it has none such.
         """
         spelled, digest = self._source.spelled(name), None
         with suppress(ModelkitError):  # the package may have gone, and its model be there still
@@ -131,7 +131,7 @@ class Pool:
         meant = [one for one in called if one.state != "leaving"]
         for one in meant:
             if one.model is not None and adapters:
-                read_texts(adapters, one.model.adapters)
+                chosen_among(adapters, one.model.adapters)
         for one in meant:
             one.keep_alive_s, one.expires_s, one.stopped = 0.0, self._clock(), True
             if now:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.errors import ModelkitError, ModelNotFound, StoreError
-from modelkit.requests.attached import read_texts
+from modelkit.server.adapter_choice import chosen_among
 from modelkit.server.models.pool_entry import Shown
 from modelkit.server.ollama.wire import FOREVER_S, filled, moment
 from modelkit.showing import texts
@@ -41,7 +41,7 @@ def running(home: Path, shown: Iterable[Shown]) -> dict[str, Any]:
 
 
 def show(home: Path, name: str, adapters: Sequence[str], *, verbose: bool) -> dict[str, Any]:
-    """adapters: those named behind the model's name. Raises ModelNotFound, StoreError, RequestError."""
+    """adapters: those named behind the model's name. Raises ModelNotFound, StoreError, Refused."""
     store = Store(home)
     with store.hold(name) as package:
         return _described(store, package, adapters, verbose=verbose)
@@ -49,7 +49,7 @@ def show(home: Path, name: str, adapters: Sequence[str], *, verbose: bool) -> di
 
 def _described(store: Store, package: Package, adapters: Sequence[str], *, verbose: bool) -> dict[str, Any]:
     facts = facts_of(store, package, tensors=verbose)
-    read_texts(adapters, [one["name"] for one in facts["adapters"]])
+    chosen_among(adapters, [one["name"] for one in facts["adapters"]])
     parts = {
         "license": "\n".join(facts["licenses"].values()),
         "modelfile": texts.modelfile(package, store),

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 MOST_INPUTS = 2048
 _MOST_DIMENSIONS = 1 << 20
-_KNOWN = frozenset({"model", "input", "encoding_format", "dimensions", "keep_alive", "user", "prompt_name"})
-_NAMES = {"texts": "input", **{name: name for name in ("dimensions", "prompt_name")}}
+_KNOWN = frozenset({
+    "model", "input", "encoding_format", "dimensions", "keep_alive", "user", "prompt_name", "adapters",
+})  # fmt: skip
+_NAMES = {"texts": "input", **{name: name for name in ("dimensions", "prompt_name", "adapters")}}
 """How this dialect calls what `Model.embed` takes."""
 Encoding = Literal["float", "base64"]
 
@@ -42,6 +44,8 @@ class EmbeddingsRequest:
     """Elements of each vector; None: all there are."""
     prompt: str | None
     """Which of the model's prompts stands before each text; None: as its authors have it."""
+    adapters: dict[str, Any]
+    """The keyword argument of that name, where it was given."""
     keep_alive: float | None
     """Seconds that the model stays; None: as the server is set."""
     hints: tuple[str, ...]
@@ -61,6 +65,7 @@ def read_embeddings(body: Fields) -> EmbeddingsRequest:
         encoding="base64" if encoding == "base64" else "float",
         dimensions=body.whole("dimensions", 1, _MOST_DIMENSIONS),
         prompt=body.text("prompt_name"),
+        adapters=sampling.adapters_in(body),
         keep_alive=sampling.read_keep_alive(body),
         hints=sampling.hints_in(body),
     )
@@ -91,7 +96,11 @@ async def embeddings(request: Request) -> Response:
     def embed(model: Model) -> dict[str, Any]:
         try:
             found = model.embed(
-                asked.inputs, dimensions=asked.dimensions, truncate=False, prompt_name=asked.prompt
+                asked.inputs,
+                dimensions=asked.dimensions,
+                truncate=False,
+                prompt_name=asked.prompt,
+                **asked.adapters,
             )
         except PromptTooLong as error:
             where = error.message.partition(" ")[0].replace("texts", "input", 1)

@@ -9,6 +9,7 @@ from modelkit.answers.streams import GenerationStream
 from modelkit.chat.message import Message
 from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
+from modelkit.server.adapter_choice import check_adapters
 from modelkit.server.ask import Start
 from modelkit.server.faults import Refused, refused, renamed
 from modelkit.server.fields import Fields
@@ -90,6 +91,7 @@ def counter(
 
     def count(model: Model) -> int:
         try:
+            check_adapters(model, options)
             prompt = model.prompt(messages, **able(model, frame))
         except ModelkitError as error:
             raise renamed(error, names) or error from error

@@ -11,10 +11,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from modelkit.errors import ModelkitError
+from modelkit.errors import ModelkitError, RequestError
+from modelkit.pack.adapters.package_adapters import inherited_adapters
 from modelkit.pack.adapters.stored import read_stored
+from modelkit.pack.metadata import FILE as METADATA
+from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.pack.pooling import context_tokens, read_pooling
 from modelkit.packages import list_packages
+from modelkit.requests.attached import read_texts
 from modelkit.server.adapter_choice import split_adapters
 from modelkit.server.faults import refused
 from modelkit.settings import Settings
@@ -23,7 +27,6 @@ from modelkit.source.strict_json import read_json
 from modelkit.store import Package, Store
 from runtime.errors import UnsupportedModel
 from runtime.models import describe
-from runtime.quoting import quoted
 from runtime.records import dataclass
 
 
@@ -41,9 +44,9 @@ class Listed:
     context_tokens: int | None
     """The one that it has unless it is loaded otherwise."""
     adapters: tuple[str, ...] = ()
-    """Those that requests may choose."""
+    """Those that requests may choose, in the package's order."""
     adapter: str = ""
-    """The one that this stands for; "": the model as it is."""
+    """Those that this stands for, as they are named behind the model; "": the model as it is."""
 
     @property
     def id(self) -> str:
@@ -57,20 +60,17 @@ def read_models(settings: Settings) -> list[Listed]:
 
 
 def read_model(settings: Settings, name: str) -> Listed:
-    """name: as listed. Raises Refused where no model has it."""
+    """name: as listed, or as requests may call it. Raises Refused where no model has it."""
     base, adapters = split_adapters(name)
     try:
         model = _listed(Store(settings.home).resolve(base))
     except ModelkitError as error:
         raise refused("model_not_found", str(error), "model") from error
-    listed = {one.adapter: one for one in (model, *_adapted(model))}
-    wanted = "+".join(adapters)
-    if wanted not in listed:
-        have = ", ".join(model.adapters) or "none"
-        raise refused(
-            "model_not_found", f"{model.name} has no adapter {quoted(wanted)}; it has {have}", "model"
-        )
-    return listed[wanted]
+    try:
+        read_texts(adapters, model.adapters)
+    except RequestError as error:
+        raise refused("model_not_found", f"{model.name}: {error}", "model") from error
+    return replace(model, adapter="+".join(adapters))
 
 
 def written_model(model: Listed, loaded: Mapping[str, int]) -> dict[str, Any]:
@@ -116,7 +116,9 @@ def _listed(package: Package) -> Listed:
 
 def _adapters(package: Package) -> tuple[str, ...]:
     try:
-        return tuple(read_stored(package.files, package.name.short))
+        stored = read_stored(package.files, package.name.short)
+        said = read_metadata(package.files.get(METADATA), package.name.short) if stored else Metadata()
+        return tuple(one.name for one in inherited_adapters(stored, said))
     except ModelkitError:  # whoever loads it is told
         return ()
 

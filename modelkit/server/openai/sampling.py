@@ -141,7 +141,7 @@ def read_sampling(body: Fields) -> dict[str, Any]:
                 found[name] = body.fit(spelt, name, _meant(name, read(spelt)))
     _refuse_unlike_neutral(body)
     return (
-        found | _seed(body) | _stop(body) | _breakers(body) | _endless(body) | _bias(body) | _adapters(body)
+        found | _seed(body) | _stop(body) | _breakers(body) | _endless(body) | _bias(body) | adapters_in(body)
     )
 
 
@@ -251,7 +251,7 @@ def _bias(body: Fields) -> dict[str, Any]:
     return {"logit_bias": biases} if biases else {}
 
 
-def _adapters(body: Fields) -> dict[str, Any]:
+def adapters_in(body: Fields) -> dict[str, Any]:
     """The package's adapters by name, or with scales: an extension of ours."""
     named = body.raw("adapters")
     if named is None:

@@ -135,13 +135,38 @@ def test_what_is_no_adapter_is_refused(client: TestClient, name: str, told: str)
     answer = client.post("/v1/chat/completions", json={"model": name, **ASKED})
     assert answer.status_code == 400
     assert told in answer.json()["error"]["message"]
+    assert answer.json()["error"]["param"] == "model"
 
 
-def test_they_are_named_once(client: TestClient) -> None:
-    asked = {"model": "it+llama_lora", "adapters": ["llama_dora"], **ASKED}
-    answer = client.post("/v1/chat/completions", json=asked)
+EVERYWHERE = {
+    "/v1/chat/completions": ASKED,
+    "/v1/completions": {"prompt": "Hello", "max_tokens": 1},
+    "/v1/responses": {"input": "Hello"},
+    "/v1/responses/input_tokens": {"input": "Hello"},
+    "/v1/responses/compact": {"input": "Hello"},
+    "/v1/embeddings": {"input": "Hello"},
+}
+
+
+@pytest.mark.parametrize("path", EVERYWHERE)
+def test_they_are_named_once(client: TestClient, path: str) -> None:
+    asked = {"model": "it+llama_lora", "adapters": ["llama_dora"], **EVERYWHERE[path]}
+    answer = client.post(path, json=asked)
     assert answer.status_code == 400
     assert "in one" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", EVERYWHERE)
+def test_a_field_that_names_no_adapter_is_refused_by_its_name(client: TestClient, path: str) -> None:
+    answer = client.post(path, json={"model": "it", "adapters": ["none"], **EVERYWHERE[path]})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "adapters")
+    assert "no adapter 'none'" in answer.json()["error"]["message"]
+
+
+def test_the_field_chooses_for_vectors_too(client: TestClient) -> None:
+    named = client.post("/v1/embeddings", json={"model": "it+llama_lora=0.5", "input": "Hello"}).json()
+    asked = {"model": "it", "adapters": {"llama_lora": 0.5}, "input": "Hello"}
+    assert client.post("/v1/embeddings", json=asked).json()["data"] == named["data"]
 
 
 def test_they_are_listed_behind_their_model(folder: Path, tmp_path: Path) -> None:
@@ -152,6 +177,7 @@ def test_they_are_listed_behind_their_model(folder: Path, tmp_path: Path) -> Non
         rows = {row["id"]: row for row in client.get("/v1/models").json()["data"]}
         one = client.get("/v1/models/it:latest+llama_dora").json()
         missing = client.get("/v1/models/it:latest+other")
+        both = client.get("/v1/models/it+llama_dora+llama_lora=0.5").json()
     assert {name: row.get("parent") for name, row in rows.items()} == {
         "it:latest": None,
         "it:latest+llama_dora": "it:latest",
@@ -159,7 +185,9 @@ def test_they_are_listed_behind_their_model(folder: Path, tmp_path: Path) -> Non
     }
     assert one == rows["it:latest+llama_dora"]
     assert missing.status_code == 404
-    assert "it has llama_dora, llama_lora" in missing.json()["error"]["message"]
+    assert "It has llama_lora, llama_dora." in missing.json()["error"]["message"]
+    assert (both["id"], both["parent"]) == ("it:latest+llama_dora+llama_lora=0.5", "it:latest")
+    assert list(rows) == ["it:latest", *(f"it:latest+{name}" for name in NAMES)]
 
 
 def test_models_are_shown_and_leave_by_names_with_adapters(folder: Path, tmp_path: Path) -> None:
