@@ -36,7 +36,7 @@ HELP = (
     ("/set think on|off|LEVEL", "whether the model thinks first (also: /set nothink)"),
     ("/set thinking shown|hidden", "whether its thinking is printed"),
     ("/set format json|@FILE|SCHEMA", "answer in JSON (off: /set noformat; also: grammar, regex)"),
-    ("/set adapters [NAME[=SCALE] ...]", "which adapters to use: these, none, or `all`"),
+    ("/set adapters [NAME[=SCALE] ...]", "which adapters to use: these, `none` or `all`"),
     ("/set verbose, /set quiet", "whether timings are shown after each answer"),
     ("/show [PART]", ", ".join(PARTS)),
     ("/retry", "answer the last message again, with a new seed"),

@@ -89,6 +89,9 @@ class Session:
         """From now on another model answers, and the conversation starts anew."""
         self.model.close()
         self.model, self.name = model, name
+        if self.settings.adapters is not None and model.adapters:
+            all_ = ", ".join(model.adapters)
+            note(f"{name} answers with all its adapters ({all_}); /set adapters chooses among them")
         self.settings.adapters = None
         self._take_back()
         self.start_anew()

@@ -137,8 +137,9 @@ def _set_system(session: "Session", text: str) -> None:
 
 def _set_adapters(session: "Session", text: str) -> None:
     names = session.model.adapters
-    everyone = text == "all" and text not in names
-    session.settings.adapters = None if everyone else read_texts(text.split(), names)
+    word = "" if text in names else text
+    some = [] if word == "none" else text.split()
+    session.settings.adapters = None if word == "all" else read_texts(some, names)
     held = read_adapters(None, names) if session.settings.adapters is None else session.settings.adapters
     state(f"Adapters in use: {texts_of(held) or 'none'}.")
 

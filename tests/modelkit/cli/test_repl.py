@@ -419,12 +419,13 @@ def test_adapters_are_chosen_between_answers(capsys: pytest.CaptureFixture[str])
         "",
         "/set adapters verse law=0.5",
         "/set adapters",
+        "/set adapters none",
         "/set adapters all",
         "/set adapters prose",
     ):
         talk(model, line, "one")
         chosen.append(model.parameters.get("adapters"))
-    assert chosen == [None, {"verse": 1.0, "law": 0.5}, {}, None, None]
+    assert chosen == [None, {"verse": 1.0, "law": 0.5}, {}, {}, None, None]
     out = capsys.readouterr()
     for said in ("in use: verse law=0.5.", "in use: none.", "in use: law verse."):
         assert said in out.out

@@ -289,6 +289,16 @@ def test_another_model_starts_anew() -> None:
     assert other.closed
 
 
+def test_adapters_that_were_chosen_of_another_model_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    other = Model()
+    other.adapters = ("law", "verse")
+    talk(Model(), "/load other", load=lambda _: other)
+    assert "adapters" not in capsys.readouterr().err
+    session = talk(Model(), "/set adapters", "/load other", load=lambda _: other)
+    assert "other answers with all its adapters (law, verse)" in capsys.readouterr().err
+    assert session.settings.adapters is None
+
+
 def test_what_has_no_place_in_another_model_is_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
     other = Model()
     other.has_template = False
