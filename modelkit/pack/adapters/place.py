@@ -32,6 +32,8 @@ from runtime.records import dataclass
 from runtime.tensors.checkpoint import TRUNK
 
 _INNER = "language_model."
+_TURNED = ".embed_q.weight"
+_FUSED_THERE = "`mlx_lm.fuse --model MODEL --adapter-path DIR` makes a model of both, which FROM takes."
 
 Kind = Literal["linear", "table", "experts", "heads", "other"]
 
@@ -242,6 +244,7 @@ def _whole(
 ) -> tuple[str, ...]:
     if not adapter.whole:
         return ()
+    _refuse_turned(adapter)
     head = f"{HEAD}.weight"
     own = {
         name: output_first(described, name, tensor.shape, adapter.form)
@@ -264,6 +267,13 @@ def _whole(
     if tied and (head in adapter.whole or (tied in names and not adapter.unties)):
         names.add(head)
     return tuple(sorted(names))
+
+
+def _refuse_turned(adapter: AdapterSource) -> None:
+    """Rows are followed into the network, and mlx-lm's class has columns for them here."""
+    turned = [name for name in adapter.whole if name.endswith(_TURNED)]
+    problems = [f"{shown(name)} is turned over by mlx-lm, and not read from an adapter" for name in turned]
+    refuse(adapter.label, problems, _FUSED_THERE)
 
 
 def _rows(

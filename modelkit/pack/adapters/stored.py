@@ -7,6 +7,7 @@ the same base gives the same bytes.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,6 +35,8 @@ VERSION = 1
 
 _PAIR = (".lora_down", ".lora_up", ".lora_magnitude", ".lora_bias")
 _MAX_ADAPTERS = 1000
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+"""NAME+ADAPTER=SCALE can be written with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,12 @@ def read_stored(files: Files, label: str) -> dict[str, StoredAdapter]:
 
 
 def _read(files: Files, name: str, label: str) -> StoredAdapter:
+    if not _NAME.fullmatch(name):
+        raise MalformedFile(
+            f"{shown(label)}: {quoted(name)} is no name for an adapter; at most 64 letters, digits, `.`, `_` "
+            "and `-` were expected",
+            hint="Give that folder another name.",
+        )
     for needed in (CONFIG, WEIGHTS):
         if needed not in files:
             raise MalformedFile(f"{label} has no {needed}", hint="Create the package again from its sources.")

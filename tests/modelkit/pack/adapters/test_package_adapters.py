@@ -77,6 +77,13 @@ def test_a_scale_that_no_float_holds_is_refused(tmp_path: Path) -> None:
         read_stored(files, "it")
 
 
+@pytest.mark.parametrize("name", ["a+b", "a=2", "a b", ".a", "\x1b[31m", "a" * 65])
+def test_a_name_that_no_request_could_write_is_refused(name: str, tmp_path: Path) -> None:
+    """Of an exported folder, or a package that others made."""
+    with pytest.raises(ModelkitError, match="is no name for an adapter"):
+        read_stored({f"adapters/{name}/adapter.safetensors": tmp_path}, "it")
+
+
 @pytest.mark.parametrize("fuse", [False, True])
 def test_what_an_adapter_says_is_told_whether_it_is_fused_or_not(fuse: bool, folder: Path) -> None:
     write_peft(folder / "style", TENSORS, base_model_name_or_path="org/other\033[2J")

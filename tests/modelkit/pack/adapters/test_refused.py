@@ -180,6 +180,17 @@ def test_what_does_not_fit_is_refused_by_name_and_nothing_is_written(case: str, 
     assert not list(Store(folder).packages())
 
 
+def test_a_whole_matrix_that_mlx_lm_turns_over_is_refused_by_name(tmp_path: Path) -> None:
+    """Of latent attention: a full fine-tune has it, and `mlx_lm.fuse` a way."""
+    config = Reference("deepseek_v3").record["config"]
+    name = "model.layers.0.self_attn.embed_q.weight"
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"fine_tune_type": "full"}), encoding="utf-8")
+    save_file({name: np.zeros((4, 24, 8), np.float32)}, tmp_path / "adapters.safetensors")
+    with pytest.raises(ModelkitError, match=f"{name} is turned over by mlx-lm") as refused:
+        place(read_adapter(tmp_path), describe(config), {})
+    assert "mlx_lm.fuse" in (refused.value.hint or "")
+
+
 def test_dora_of_experts_is_refused_before_anything_is_written_and_fused(tmp_path: Path) -> None:
     """One by one, as transformers 4 had them, PEFT has DoRA for them."""
     record = Reference("qwen3_moe").record
