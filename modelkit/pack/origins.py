@@ -70,11 +70,11 @@ def lines_of(
 
 def lines_in(made: Metadata, *, draft: bool, adapters: bool) -> tuple[Line, ...]:
     """The same of what a package itself says, which came from elsewhere: () unless all of it can be fetched
-    again. draft, adapters: does it have any?
+    again. draft, adapters: does it have any? Fused ones are weights that no place has.
     """
     named = (("FROM", "", made.provenance), ("DRAFT", "draft ", made.draft_provenance if draft else None))
     known = [(keyword, role, one) for keyword, role, one in named if one is not None]
-    if adapters or len(known) < 1 + draft or not all(one.upstream for _, _, one in known):
+    if adapters or made.adapters or len(known) < 1 + draft or not all(one.upstream for _, _, one in known):
         return ()
     places = [Line(keyword, one.upstream.address) for keyword, _, one in known if one.upstream]
     return (*places, *(Line("QUANTIZE", f"{role}{one.format}") for _, role, one in known if one.format))

@@ -22,7 +22,7 @@ from modelkit.source.strict_json import read_json
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
-from runtime.quoting import quoted
+from runtime.quoting import quoted, shown
 
 
 def recipe(package: Package) -> Metadata:
@@ -44,6 +44,8 @@ def modelfile(package: Package, store: Store) -> str:
         comments = list(_sources(package, lines))
     if has_draft and not any(one.keyword == "DRAFT" for one in first):
         comments.append("The draft comes with FROM.")
+    if adapted and not any(one.keyword == "ADAPTER" for one in first):
+        comments.append("The adapters come with FROM.")
     try:
         text = _bounded(Modelfile((*first, *_directives(package, clear=based))))
     except ModelfileError as error:  # a saved conversation, long or about code
@@ -73,6 +75,10 @@ def _sources(package: Package, lines: Iterable[origins.Line]) -> Iterator[str]:
             yield f"Made from {role}{one.upstream.address}"
         for name, digest in one.sources.items() if one else ():
             yield f"Made from {role}{quoted(name)} {digest}"
+    for one in made.adapters:
+        for name, digest in one.sources.items():
+            fused = " (fused)" if one.fused else ""
+            yield f"Made from adapter {shown(one.name)}{fused}: {quoted(name)} {digest}"
 
 
 def parameters(package: Package) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,28 @@ def read_adapter(path: Path, config: Mapping[str, Any] | None = None) -> Adapter
     """
     if not path.is_dir():
         return _of_file(path, config)
-    files = read_directory(path)
-    inside = [] if peft.CONFIG in files else sorted(one.parent.name for one in path.glob(f"*/{peft.CONFIG}"))
-    if inside:  # PEFT's folder of several adapters, by their names
-        names = ", ".join(shown(name) for name in inside[:_SHOWN])
+    files, inside = read_directory(path), sorted(one.parent.name for one in path.glob(f"*/{peft.CONFIG}"))
+    names = ", ".join(shown(name) for name in inside[:_SHOWN])
+    if inside and peft.CONFIG not in files:  # PEFT's folder of several adapters, by their names
         raise SourceError(
             f"{path} holds no adapter itself, but folders of adapters: {names}",
             hint=f"Name one of them: {path / inside[0]}",
         )
-    return read_folder(files, str(path), config)
+    found = read_folder(files, str(path), config)
+    return replace(found, notes=(*found.notes, *_others(inside)))
+
+
+def _others(inside: Sequence[str]) -> tuple[str, ...]:
+    """A note on more adapters in folders of their own, where PEFT saves all but its `default`. Trainers leave
+    earlier states of the same one there, too.
+    """
+    more = [shown(name) for name in inside if not name.startswith("checkpoint-")]
+    if not more:
+        return ()
+    listed = ", ".join(more[:_SHOWN]) + (", ..." if len(more) > _SHOWN else "")
+    return (
+        f"there are more adapters in its folder, each of which takes an ADAPTER line of its own: {listed}",
+    )
 
 
 def read_folder(files: Files, label: str, config: Mapping[str, Any] | None = None) -> AdapterSource:

@@ -12,7 +12,7 @@ from click.testing import Result
 from modelkit.errors import ModelkitError
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import parse_quantizing
-from modelkit.pack.metadata import Metadata, Provenance
+from modelkit.pack.metadata import AdapterFacts, Metadata, Provenance
 from modelkit.pack.origins import lines_in
 from modelkit.pack.planning.plan_types import Plan, Planned
 
@@ -202,3 +202,5 @@ def test_a_package_from_elsewhere_says_where_it_can_be_fetched_again() -> None:
     assert lines_in(Metadata(provenance=target), draft=True, adapters=False) == ()
     assert lines_in(Metadata(provenance=Provenance("q4", {})), draft=False, adapters=False) == ()
     assert lines_in(Metadata(provenance=target), draft=False, adapters=True) == ()
+    fused = Metadata(provenance=target, adapters=(AdapterFacts("law", "peft", None, {}, fused=True),))
+    assert lines_in(fused, draft=False, adapters=False) == ()

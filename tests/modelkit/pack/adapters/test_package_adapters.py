@@ -19,6 +19,7 @@ from modelkit.pack.adapters.towers import without_towers
 from modelkit.pack.metadata import FILE, read_metadata
 from modelkit.pack.prepare import prepare
 from modelkit.showing.facts import facts_of
+from modelkit.showing.texts import modelfile
 from modelkit.source.adapters.reading import read_adapter, read_folder
 from modelkit.store.store import Store
 from runtime.models import describe
@@ -38,6 +39,14 @@ def test_what_is_wrong_is_said_of_its_own_line(folder: Path, second: str) -> Non
     (folder / "empty").mkdir()
     with pytest.raises(ModelkitError, match="Modelfile:4:1: "):
         create(folder, f"FROM ./model\nADAPTER ./a\nSYSTEM x\nADAPTER ./{second}\n")
+
+
+def test_more_adapters_in_its_folder_are_told(folder: Path) -> None:
+    """PEFT saves `default` itself, and others below it; a trainer leaves checkpoints."""
+    for name in ("lora", "lora/checkpoint-5", "lora/verse"):
+        write_peft(folder / name, TENSORS)
+    (note,) = read_adapter(folder / "lora").notes
+    assert note.endswith("ADAPTER line of its own: verse")
 
 
 @pytest.mark.parametrize("path", ["..", "../", "../../style/.", "../recipes/.."])
@@ -382,6 +391,16 @@ def test_what_a_folder_of_an_exported_package_has_beside_its_model_is_told(folde
     modelkit.export("it", folder / "out", home=folder)
     made = create(folder, f"FROM {folder / 'out'}", "again")
     assert any(note.startswith("not kept: its adapters (law, verse), which come") for note in made.notes)
+
+
+def test_a_modelfile_says_where_adapters_come_from_once_their_folders_are_gone(folder: Path) -> None:
+    write_peft(folder / "law", TENSORS)
+    create(folder, f"FROM {folder / 'model'}\nADAPTER {folder / 'law'}")
+    (folder / "law").rename(folder / "gone")
+    store = Store(folder)
+    text = modelfile(store.resolve("it"), store)
+    assert "# The adapters come with FROM.\nFROM it:latest\n" in text
+    assert "# Made from adapter law: 'adapter_model.safetensors' sha256:" in text
 
 
 def test_what_was_fused_before_is_still_said_of_packages_made_of_it(folder: Path) -> None:
