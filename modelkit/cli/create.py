@@ -235,6 +235,7 @@ def _plans(prepared: "Preparation") -> "list[Plan]":
 def _sentence(created: "Created") -> str:
     formats = ", ".join(map(_format_of, _plans(created.preparation)))
     formats += "".join(f", adapter {one.name}" for one in created.preparation.adapters)
+    formats += "".join(f", {name} fused" for name in created.preparation.fused)
     said = f"created {created.name} {created.digest.short} ({size(created.size_bytes)}: {formats})"
     return said if created.converted else f"{said}; no weight had to be converted"
 
@@ -278,7 +279,8 @@ def _show_plan(name: "Name", prepared: "Preparation", as_json: bool) -> None:
             for one in prepared.adapters
         ]
         echo(table(rows, header=("ADAPTER", "FROM", "RANK", "FOR", "SIZE"), right=[2, 4]) + "\n")
-    state(f"{name} would have {size(prepared.size_bytes)} of weights. Nothing was written.")
+    fused = f", with {', '.join(prepared.fused)} fused into them" if prepared.fused else ""
+    state(f"{name} would have {size(prepared.size_bytes)} of weights{fused}. Nothing was written.")
 
 
 def _plan_table(plan: "Plan") -> str:

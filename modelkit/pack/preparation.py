@@ -40,6 +40,12 @@ class Preparation:
         return (("", self.target), *(((f"{DRAFT_FOLDER}/", self.draft),) if self.draft else ()))
 
     @property
+    def fused(self) -> tuple[str, ...]:
+        """The names of adapters that become part of the weights."""
+        fused = self.target.fused
+        return tuple(one.name for one in fused.facts()) if fused else ()
+
+    @property
     def size_bytes(self) -> int:
         weights = sum(part.plan.nbytes for _, part in self.parts)
         return weights + sum(one.nbytes for one in self.adapters)
@@ -49,6 +55,7 @@ class Preparation:
             "target": self.target.plan.to_json(),
             "draft": self.draft.plan.to_json() if self.draft else None,
             "adapters": [one.to_json() for one in self.adapters],
+            "fused": list(self.fused),
             "size_bytes": self.size_bytes,
             "write_bytes": self.write_bytes,
             "notes": list(self.notes),

@@ -22,7 +22,7 @@ from modelkit.pack.metadata import DRAFT_FOLDER, Metadata, read_metadata
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.ollama_template import with_needed_template
 from modelkit.source.companion_files import TEMPLATE, TOKENIZER, documents_in, is_document, kept_of
-from modelkit.source.gguf.folder import gguf_in, is_gguf_file
+from modelkit.source.gguf.folder import gguf_in, is_beside, is_gguf, is_gguf_file
 from modelkit.source.gguf.lone_head import HeadAlone
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.prequantized import CodeWeights, SourceKind, recognise
@@ -155,6 +155,10 @@ def gguf_at(path: Path, label: str) -> Source | None:
     source, others = open_gguf(gguf, label), [name for name in kept_of(files) if not is_document(name)]
     if others:
         note = f"not kept: {', '.join(map(shown, others))} (the GGUF file says what they would say)"
+        source = replace(source, notes=(note, *source.notes))
+    beside = [shown(name) for name in files if is_gguf(name) and is_beside(name)]
+    if beside:
+        note = f"not kept: {', '.join(beside)} (beside the model; ADAPTER takes an adapter, DRAFT a draft)"
         source = replace(source, notes=(note, *source.notes))
     return _with_files(source, documents_in(files, label))
 

@@ -12,6 +12,8 @@ from modelkit import create
 from modelkit.errors import ModelfileError
 from modelkit.store import memo
 from runtime.quant import MAIN
+from tests.support.checkpoints import random_tensor
+from tests.support.peft_folders import write_peft
 
 Run = Callable[..., Result]
 Write = Callable[..., Path]
@@ -24,6 +26,17 @@ def test_the_last_line_names_the_package(modelkit: Run, modelfile: Write, draft_
     assert result.exit_code == 0
     assert result.stdout.startswith(f"created story {digest.removeprefix('sha256:')[:12]} (")
     assert "target q4 at 7 bits per weight, draft mxfp8 at 8.33 bits per weight" in result.stdout
+
+
+def test_fused_adapters_are_named_before_and_behind(modelkit: Run, modelfile: Write, tmp_path: Path) -> None:
+    where = "base_model.model.model.layers.0.mlp.gate_proj"
+    shapes = {"lora_A.weight": (3, 64), "lora_B.weight": (128, 3)}
+    tensors = {f"{where}.{leaf}": random_tensor(leaf, shape) for leaf, shape in shapes.items()}
+    file = modelfile(f"ADAPTER {write_peft(tmp_path / 'law', tensors)}")
+    plain = ("create", "story", "-f", str(file), "--fuse-adapters")
+    assert "with law fused into them" in modelkit(*plain, "--dry-run").stdout
+    assert json.loads(modelkit(*plain, "--dry-run", "--json").stdout)["fused"] == ["law"]
+    assert ", law fused)" in modelkit(*plain).stdout
 
 
 def test_the_name_is_the_folders(modelkit: Run, modelfile: Write) -> None:

@@ -79,6 +79,7 @@ def test_documents_in_the_folder_come_along_and_other_files_are_noted(store: Sto
     note = "not kept: chat_template.jinja, generation_config.json (the GGUF file says what they would say)"
     with modelkit.load(folder, home=tmp_path) as model:
         assert note in model.notes
+        assert any(one.startswith("not kept: mmproj-x.gguf (beside the model") for one in model.notes)
     (folder / "LICENSE").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     with pytest.raises(SourceError, match="LICENSE is a Git-LFS pointer"):
         create(store, folder)
