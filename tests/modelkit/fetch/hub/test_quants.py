@@ -166,17 +166,18 @@ def test_weights_of_other_kinds_are_named(files: str, said: str) -> None:
         chosen(files)
 
 
-def test_an_adapter_is_its_weights_and_its_config() -> None:
+def test_an_adapter_is_its_weights_and_its_config_and_what_its_texts_were() -> None:
     names = [
         "adapter_config.json",
         "adapter_model.safetensors",
         "README.md",
-        "optimizer.pt",
         "tokenizer.json",
+        "optimizer.pt",
+        "generation_config.json",
     ]
     listing = Listing("amy/lora", "a" * 40, {name: Listed(name, 1, "0" * 64, None) for name in names})
     found = choose_adapter(listing, HubAddress("amy/lora"), tuple)
-    assert {file.name for file in found.files} == {*names[:3]}
+    assert {file.name for file in found.files} == {*names[:4]}
     for address in (HubAddress("amy/lora", "Q8_0"), HubAddress("amy/lora", file="README.md")):
         with pytest.raises(FetchError, match="by its repository alone"):
             choose_adapter(listing, address, tuple)
