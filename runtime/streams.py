@@ -123,8 +123,10 @@ def on_own_thread(function: Callable[[], T]) -> T:
             except BaseException as error:  # noqa: BLE001 -- raised again by whoever asked
                 outcome.put(error)
 
-    threading.Thread(target=run, name="modelkit-own").start()
+    thread = threading.Thread(target=run, name="modelkit-own")
+    thread.start()
     found = outcome.get()
+    thread.join()  # or the program may end while it still gives its stream back
     if isinstance(found, BaseException):
         raise found
     return found[0]

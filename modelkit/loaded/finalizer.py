@@ -4,6 +4,7 @@ The garbage collector may find one at any moment, on any thread, the engine's ow
 told may neither wait nor take a lock: it hands the model to a thread of this room and returns.
 """
 
+import atexit
 import gc
 import threading
 import weakref
@@ -17,9 +18,11 @@ class Closing(Protocol):
     def close(self) -> None: ...
 
 
-_LEFT: "SimpleQueue[Closing]" = SimpleQueue()  # its `put` may interrupt itself
+_LEFT: "SimpleQueue[Closing | None]" = SimpleQueue()  # its `put` may interrupt itself; None: look at _ends
 _STARTED = threading.Lock()
 _closer: threading.Thread | None = None
+_ends = False
+_ENDS_WITHIN_S = 10.0  # its model may be in the middle of a long step
 
 
 def watch(holder: object, held: Closing) -> "weakref.finalize[..., object]":
@@ -37,12 +40,28 @@ def watch(holder: object, held: Closing) -> "weakref.finalize[..., object]":
 
 
 def _close_all() -> None:
-    while True:
+    while not _ends:
         _close(_LEFT.get())
 
 
-def _close(held: Closing) -> None:
+def _end() -> None:
+    """Wait for what is being closed: it computes, and where it came back from MLX to an interpreter that is
+    gone, the process would abort.
+    """
+    global _ends
+    _ends = True
+    _LEFT.put(None)
+    if _closer is not None:
+        _closer.join(_ENDS_WITHIN_S)
+
+
+atexit.register(_end)
+
+
+def _close(held: Closing | None) -> None:
     """In a function of its own, so that nothing is held while the next one is waited for."""
+    if held is None:
+        return
     try:
         held.close()
     except Exception:  # nobody waits for this one, and the next ones are to be closed, too

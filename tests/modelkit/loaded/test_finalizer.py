@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -30,3 +32,27 @@ def test_one_that_fails_to_close_keeps_no_other_from_it(caplog: pytest.LogCaptur
     del second
     assert sound.closed.wait(60)
     assert "no room to write what was learned" in caplog.text
+
+
+LEAVING = """
+import threading, time
+import mlx.core as mx
+from modelkit.loaded.finalizer import watch
+class Holder: pass
+class Held:
+    def close(self):
+        begun.set()
+        for _ in range(100):
+            mx.eval(mx.ones((300, 300)) @ mx.ones((300, 300)))
+        print("closed", flush=True)
+begun, holder = threading.Event(), Holder()
+watch(holder, Held())
+del holder
+begun.wait()
+"""
+
+
+def test_a_program_that_ends_meanwhile_waits_for_what_is_being_closed() -> None:
+    """What came back from MLX to an interpreter that is gone would abort it."""
+    ended = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "closed\n", "")
