@@ -6,7 +6,6 @@ All errors of a file are told at once, so that one that was written for Ollama i
 file; looks only at whether the paths exist.
 """
 
-import os
 import re
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,8 @@ from runtime.records import dataclass
 
 T = TypeVar("T")
 
-_MAY_BE_EMPTY = frozenset({"SYSTEM", "MESSAGE", "PARAMETER"})  # a parameter's own check has better words
+# A parameter's own check has better words.
+_MAY_BE_EMPTY = frozenset({"DRAFT", "SYSTEM", "MESSAGE", "PARAMETER"})
 _TEXTS = frozenset({"TEMPLATE", "SYSTEM", "MESSAGE", "LICENSE"})  # with a # in it for good reasons
 _PROJECTOR = " What Ollama prints second is a projector for images, which nothing here reads."
 _NUMBER = r"(0|[1-9][0-9]{0,8})"
@@ -42,6 +42,8 @@ class Recipe:
 
     from_: Reference
     draft: Reference | None = None
+    draftless: bool = False
+    """Does DRAFT say ""? It takes an inherited draft away."""
     quantize: Quantizing | None = None
     """How the target's weights shall be stored."""
     quantize_draft: Quantizing | None = None
@@ -88,7 +90,8 @@ class Recipe:
         source = made.source()
         recipe = cls(
             from_=source,
-            draft=made.part(lambda: made.draft(source), None),
+            draft=made.part(made.draft, None),
+            draftless=made.text("DRAFT") == "",
             quantize=quantize,
             quantize_draft=quantize_draft,
             adapters=made.adapters(),
@@ -230,15 +233,9 @@ class _Maker:
             raise self._error(directive, error.message, error.hint) from error
         found[draft] = replace(said, place=f"{self._file}:{directive.line}:{directive.column}")
 
-    def draft(self, source: Reference) -> Reference | None:
+    def draft(self) -> Reference | None:
         directive = self._one("DRAFT")
-        if directive is None:
-            return None
-        draft = self.reference(directive)
-        if draft.path and source.path and os.path.realpath(draft.path) == os.path.realpath(source.path):
-            message = f"DRAFT is the same path as FROM on line {source.line}: {quoted(draft.text)}"
-            raise self._error(directive, message, "A draft pays when it is smaller than its target.")
-        return draft
+        return self.reference(directive) if directive is not None and directive.value else None
 
     def parameters(self) -> Parameters:
         made, lines = Parameters(), dict[str, int]()

@@ -284,6 +284,8 @@ def _named(directive: Directive) -> tuple[str, ...]:
 def _quoted(value: str) -> str:
     """`value` in the lightest form that reads back as itself; where Ollama's own does, it is the same."""
     outer = value[:1] + value[-1:]
+    if not value:
+        return '""'  # a blank at the end of a line is seldom seen, and editors take it away
     if not value.startswith('"') and not any(char in outer for char in " \t") and not _LINE_END.search(value):
         return value
     return f'"""{value}"""' if '"' in value else f'"{value}"'

@@ -1,22 +1,32 @@
-"""Is a draft, as it would be stored, the same model as its target? Then it saves no time, and is refused.
+"""Can a draft save time at all? One that is, as it would be stored, its own target is refused.
 
 Two folders may hold the same weights. Where nothing else tells them apart, their bytes are compared, no
-further than the first difference. A draft that is stored in another format than its target is another,
-cheaper model.
+further than the first difference. A draft that is stored in another format than its target is another model,
+which pays where it is smaller.
 """
 
 from modelkit.errors import PlanError
 from modelkit.pack.part import Part
 from modelkit.pack.writing.reader import Reader, same_data
+from modelkit.units import size
 
 
 def refuse_same(target: Part, draft: Part) -> None:
     """Raise PlanError for a draft whose stored weights would be those of its target."""
-    if _paths(target) == _paths(draft) or (_same_plan(target, draft) and _same_bytes(target, draft)):
+    same_files = _paths(target) == _paths(draft)
+    if _same_plan(target, draft) and (same_files or _same_bytes(target, draft)):
         raise PlanError(
             f"the draft is its own target: {draft.source.inventory.origin} has the same weights",
-            hint="A draft pays when it is smaller than its target.",
+            hint="A draft pays when it is smaller than its target: another model, or a format of fewer bits.",
         )
+
+
+def size_notes(target: Part, draft: Part) -> tuple[str, ...]:
+    """A note on a draft that takes as much as its target."""
+    if draft.plan.nbytes < target.plan.nbytes:
+        return ()
+    sizes = f"{size(draft.plan.nbytes)}, and the model has {size(target.plan.nbytes)}"
+    return (f"the draft has {sizes}: one that is no smaller takes memory and hardly saves time",)
 
 
 def _paths(part: Part) -> set[str]:

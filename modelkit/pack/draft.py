@@ -6,13 +6,30 @@ token in a text-only member of a family) never reaches the model, so it is worth
 mistake.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from modelkit.errors import PlanError
+from modelkit.errors import ModelkitError, PlanError, TokenizerError
 from modelkit.source.tree import Files
 from modelkit.tokenizer import Tokenizer, load_tokenizer, same_tokens
 from runtime.config.text import text_config
+
+
+@contextmanager
+def in_its_words() -> Generator[None]:
+    """What is refused while a draft is planned comes with advice about the draft."""
+    try:
+        yield
+    except ModelkitError as error:
+        error.hint = error.hint and about_draft(error.hint)
+        raise
+
+
+def about_draft(advice: str) -> str:
+    """The same where it names the option for formats, which is another one for drafts."""
+    return re.sub(r"(?<![\w-])-q (?=\w)", "--quantize-draft ", advice)
 
 
 def check_rows(config: Mapping[str, Any], tokenizer: Tokenizer, what: str) -> tuple[str, ...]:
@@ -35,7 +52,11 @@ def check_draft(config: Mapping[str, Any], files: Files, target: Tokenizer) -> t
     """Notes on a draft of that config and files. Raises PlanError, saying what differs, for other tokens."""
     hint = "A draft must be made for its target's tokenizer: the same family, or distilled from it."
     if "tokenizer.json" in files:
-        difference = same_tokens(target, load_tokenizer(files))
+        try:
+            own = load_tokenizer(files)
+        except TokenizerError as error:
+            raise TokenizerError(f"the draft: {error.message}", hint=error.hint) from error
+        difference = same_tokens(target, own)
         if difference is not None:
             raise PlanError(f"the draft's tokenizer is not the target's: {difference}", hint=hint)
     try:

@@ -63,6 +63,7 @@ def lines_of(
         for keyword, reference in named
         if reference
     ]
+    found += [Line("DRAFT", "")] if recipe.draftless else []
     words = (("", asked.target), ("draft ", asked.draft))
     options = [Line(OPTION, "--fuse-adapters")] if fused else []
     return (*found, *(Line("QUANTIZE", f"{role}{said.line}") for role, said in words if said), *options)

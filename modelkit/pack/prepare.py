@@ -24,7 +24,8 @@ from modelkit.pack.adapters.fusion_plan import with_fused
 from modelkit.pack.adapters.package_adapters import Carried, carried_notes
 from modelkit.pack.adapters.selection import carried_adapters
 from modelkit.pack.adapters.texts_beside import texts_beside
-from modelkit.pack.copies import refuse_same
+from modelkit.pack.copies import refuse_same, size_notes
+from modelkit.pack.draft import about_draft, in_its_words
 from modelkit.pack.file_errors import worded
 from modelkit.pack.formats import Formats, at_line, settle
 from modelkit.pack.inheritance import beneath, merge, with_renderer
@@ -150,10 +151,13 @@ class _Opened:
 
 
 def _open(order: _Order) -> _Opened:
-    """A draft head that lies in a file of its own becomes the target's."""
+    """A draft head that lies in a file of its own becomes the target's. The draft of FROM is not looked at
+    where the Modelfile says another, or none: so a broken one can be replaced.
+    """
     recipe, store, access = order.recipe, order.store, order.access
+    inherits = recipe.draft is None and not recipe.draftless
     with recipe.at("FROM"):
-        origin = open_origin(recipe.from_, store, access)
+        origin = open_origin(recipe.from_, store, access, with_draft=inherits)
     recipe = with_renderer(beneath(recipe, origin.said))
     if recipe.draft is None:
         return _Opened(recipe, origin, None, None)
@@ -178,7 +182,8 @@ def _prepare(order: _Order) -> Preparation:
     target, brought = _with_adapters(order, opened, target)
     adapters = () if order.fuse else brought
     if draft:
-        refuse_same(target, draft)
+        with recipe.at("DRAFT"):
+            refuse_same(target, draft)
     described = describe(target.plan.config)
     ready = _ready(target, described, recipe, metadata, tokenizer)
     template = _template(recipe, ready, metadata, described)
@@ -329,10 +334,11 @@ def _without_tools_template(part: Part) -> Part:
 
 def _draft_part(origin: Origin, beside: Origin | None, asked: Quantizing | None, store: Store) -> Part | None:
     """The draft that DRAFT names, else the one that FROM brought."""
-    if beside:
-        return _part(beside.source, "draft", asked, beside.metadata.provenance, store)
-    if origin.draft:
-        return _part(origin.draft, "draft", asked, origin.metadata.draft_provenance, store)
+    with in_its_words():
+        if beside:
+            return _part(beside.source, "draft", asked, beside.metadata.provenance, store)
+        if origin.draft:
+            return _part(origin.draft, "draft", asked, origin.metadata.draft_provenance, store)
     if asked is None:
         return None
     missing = f"there is no draft to store as {asked}"
@@ -350,7 +356,9 @@ def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | No
     yield from _part_notes(target)
     yield from head_notes(target.plan, draft=draft is not None)
     if draft:
-        yield from (f"draft: {note}" for note in _part_notes(draft))
+        own = (*_part_notes(draft), *head_notes(draft.plan, draft=False))
+        yield from (f"draft: {about_draft(note)}" for note in own)
+        yield from size_notes(target, draft)
     if beside and beside.draft:
         yield f"{beside.source.inventory.origin} has a draft of its own, which is not used for a draft"
     if beside and (beside.adapters or beside.beside):

@@ -80,8 +80,9 @@ class Origin:
     """Those beside it, by name."""
 
 
-def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
+def open_origin(reference: Reference, store: Store, access: Access, *, with_draft: bool = True) -> Origin:
     """Open what a Modelfile's FROM or DRAFT names; an address is fetched, as far as `access` allows.
+    with_draft: is the draft of a package looked at, too?
 
     Raises SourceError, ModelNotFound, StoreError, FetchError.
     """
@@ -90,11 +91,11 @@ def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
     if reference.address is not None and reference.address in access.here:
         return _open_local(access.here[reference.address])
     if isinstance(reference.address, RegistryAddress):
-        return open_package(store.resolve(_pulled(reference.address, access)))
+        return open_package(store.resolve(_pulled(reference.address, access)), with_draft=with_draft)
     if reference.address is not None:
         return _open_local(obtain(reference.address, access))
     try:
-        return open_package(store.resolve(reference.text))
+        return open_package(store.resolve(reference.text), with_draft=with_draft)
     except (ModelNotFound, InvalidName) as error:
         here = find_local(reference.text)
         if here is not None:
@@ -217,18 +218,18 @@ def _with_files(source: Source, files: Files) -> Source:
     return replace(source, inventory=replace(source.inventory, files=kept))
 
 
-def open_package(package: Package) -> Origin:
+def open_package(package: Package, *, with_draft: bool = True) -> Origin:
     """A stored package, with its recipe and its draft. Raises StoreError for an outline."""
     refuse_outline(package, "read")
     known = {package.files[layer.path]: layer.blob.digest for layer in package.manifest.layers}
-    return open_files(package.files, str(package.name), known)
+    return open_files(package.files, str(package.name), known, with_draft=with_draft)
 
 
-def open_files(files: Files, label: str, known: Mapping[Path, Digest]) -> Origin:
+def open_files(files: Files, label: str, known: Mapping[Path, Digest], *, with_draft: bool = True) -> Origin:
     """Those of a package. known: the digests of blobs."""
     metadata = read_metadata(files.get(METADATA), label)
     target = {name: path for name, path in files.items() if is_own(name) and name != METADATA}
-    inside = subtree(files, DRAFT_FOLDER)
+    inside = subtree(files, DRAFT_FOLDER) if with_draft else {}
     draft = open_source(inside, f"{label}/{DRAFT_FOLDER}", known) if inside else None
     adapters = read_stored(files, label)
     return Origin(open_source(target, label, known), metadata, draft, adapters=adapters)

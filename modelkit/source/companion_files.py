@@ -62,7 +62,7 @@ _REASONS = (
     ("*.safetensors", "not part of the model's set of weights"),
     ("*.index.json", "the index of other weights"),
     ("*.py", "code is never run"),
-    ("modelkit.json", "the recipe of an exported package; FROM a folder takes the model only"),
+    ("modelkit.json", "the recipe of an exported package; FROM a folder takes no draft and no adapters"),
     (".*", "hidden"),
 )
 

@@ -39,6 +39,8 @@ def head_notes(plan: "Plan", *, draft: bool) -> tuple[str, ...]:
     if not found or describe(plan.config).family.head is None:
         return ()
     held = size(sum(tensor.nbytes for tensor in found))
+    if plan.role == "draft":
+        return (f"its own draft head ({held}) is stored and not used: a draft guesses without it",)
     if draft:
         return (f"the model's own draft head ({held}) is stored and not used: DRAFT takes its place",)
     return (f"the model brings a draft head of its own ({held}), which drafts without a DRAFT line",)

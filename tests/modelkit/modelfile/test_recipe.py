@@ -140,10 +140,10 @@ def test_adapter_is_never_a_name(folder: Path):
     assert "ADAPTER 'my-lora': no such file or directory" in refusal("FROM a\nADAPTER my-lora", folder)
 
 
-def test_draft_on_the_path_of_the_target_is_an_error(folder: Path):
-    (folder / "link").symlink_to("target")
-    message = "Modelfile:2:1: DRAFT is the same path as FROM on line 1: './link'"
-    assert message in refusal("FROM target\nDRAFT ./link", folder)
+def test_an_empty_draft_is_said(folder: Path):
+    said, unsaid = (meaning(f"FROM a\n{line}", folder) for line in ('DRAFT ""', ""))
+    assert (said.draft, said.draftless) == (None, True)
+    assert (unsaid.draft, unsaid.draftless) == (None, False)
 
 
 @pytest.mark.parametrize("keyword", ["FROM", "DRAFT", "TEMPLATE", "SYSTEM", "RENDERER", "PARSER", "REQUIRES"])
@@ -167,7 +167,7 @@ def test_bad_parameter_is_an_error_at_its_line(line: str, folder: Path):
 
 
 @pytest.mark.parametrize(
-    "keyword", ["FROM", "DRAFT", "ADAPTER", "TEMPLATE", "LICENSE", "RENDERER", "PARSER", "REQUIRES"]
+    "keyword", ["FROM", "ADAPTER", "TEMPLATE", "LICENSE", "RENDERER", "PARSER", "REQUIRES"]
 )
 def test_empty_argument_is_an_error(keyword: str, folder: Path):
     text = 'FROM ""' if keyword == "FROM" else f'FROM a\n{keyword} ""'

@@ -172,8 +172,15 @@ def test_a_quantized_package_is_not_quantized_again(llama: Llama, make: Make) ->
 def test_a_package_is_no_draft_of_itself(llama: Llama, make: Make) -> None:
     llama("target")
     make("FROM ./target", "base")
-    with pytest.raises(PlanError, match="the draft is its own target"):
+    with pytest.raises(PlanError, match="Modelfile:2:1: the draft is its own target"):
         make("FROM base\nDRAFT base")
+
+
+def test_in_fewer_bits_a_model_can_draft_for_itself(llama: Llama, make: Make) -> None:
+    llama("target")
+    draft = make("FROM ./target\nDRAFT ./target\nQUANTIZE draft q4").preparation.draft
+    assert draft
+    assert draft.plan.label == "q4"
 
 
 def test_a_full_disk_is_noticed_before_the_first_byte(

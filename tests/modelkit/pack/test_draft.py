@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 import modelkit
-from modelkit.errors import PlanError
-from modelkit.pack.draft import check_draft, check_rows
+from modelkit.errors import PlanError, TokenizerError
+from modelkit.pack.draft import about_draft, check_draft, check_rows
 from modelkit.tokenizer import Tokenizer, load_tokenizer
 from tests.support.tiny import write_model
 
@@ -55,6 +55,45 @@ def test_rows_that_only_the_table_has_count(target: Tokenizer) -> None:
 def test_a_special_token_without_a_row_is_noted(target: Tokenizer) -> None:
     (note,) = check_rows({"vocab_size": 31}, target, "the model")
     assert "no embedding for 1 special tokens (<end>)" in note
+
+
+def test_a_tokenizer_that_cannot_be_read_is_said_to_be_the_drafts(tmp_path: Path, target: Tokenizer) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(TokenizerError, match=r"the draft: tokenizer\.json is refused"):
+        check_draft({"vocab_size": 32}, {"tokenizer.json": tmp_path / "tokenizer.json"}, target)
+
+
+@pytest.mark.parametrize(
+    ("advice", "said"),
+    [
+        ("-q bf16 unpacks it.", "--quantize-draft bf16 unpacks it."),
+        ("Say -q q8, -q f16.", "Say --quantize-draft q8, --quantize-draft f16."),
+        ("Give --no-q x, or q-q y.", "Give --no-q x, or q-q y."),
+    ],
+)
+def test_advice_about_a_draft_names_its_option(advice: str, said: str) -> None:
+    assert about_draft(advice) == said
+
+
+def test_a_packed_draft_is_refused_with_the_option_for_drafts(tmp_path: Path) -> None:
+    for name, layers in (("target", 2), ("draft", 1)):
+        write_model(tmp_path / name, num_hidden_layers=layers)
+    text = f"FROM {tmp_path / 'target'}\nDRAFT {tmp_path / 'draft'}"
+    modelkit.create(modelkit.Modelfile.parse(text), name="pair", home=tmp_path, quantize_draft="q4")
+    with pytest.raises(PlanError) as caught:
+        modelkit.create(modelkit.Modelfile.parse("FROM pair"), name="it", home=tmp_path, quantize_draft="q8")
+    assert "--quantize-draft bf16 (f16, f32) unpacks it" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("quantized", "noted"), [(None, False), ("q4", True)])
+def test_a_draft_that_is_no_smaller_than_its_target_is_noted(
+    quantized: str | None, noted: bool, tmp_path: Path
+) -> None:
+    for name, layers in (("target", 2), ("draft", 1)):
+        write_model(tmp_path / name, num_hidden_layers=layers)
+    text = modelkit.Modelfile.parse(f"FROM {tmp_path / 'target'}\nDRAFT {tmp_path / 'draft'}")
+    made = modelkit.create(text, name="pair", home=tmp_path, quantize=quantized)
+    assert any("hardly saves time" in note for note in made.notes) is noted
 
 
 @pytest.mark.parametrize(

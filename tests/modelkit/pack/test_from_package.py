@@ -8,8 +8,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from modelkit.errors import TemplateError
+from modelkit.errors import SourceError, TemplateError
 from modelkit.pack.build import Created
+from modelkit.showing.texts import modelfile
+from modelkit.store import build_artifact
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 
@@ -87,6 +89,27 @@ def test_draft_replaces_the_inherited_draft(base: Created, make: Make, llama: Ll
     make("FROM base\nDRAFT ./other")
     other = store.resolve(NAME).files["draft/model.safetensors"].read_bytes()
     assert other != store.resolve("base").files["draft/model.safetensors"].read_bytes()
+
+
+def test_an_empty_draft_takes_the_inherited_one_away(base: Created, make: Make, store: Store) -> None:
+    assert make('FROM base\nDRAFT ""').preparation.draft is None
+    package = store.resolve(NAME)
+    assert not any(path.startswith("draft/") for path in package.files)
+    assert modelfile(package, store).startswith('FROM base\nDRAFT ""\n')
+    assert make(modelfile(package, store), "again").digest == package.digest
+
+
+@pytest.mark.parametrize("line", ["DRAFT ./draft", 'DRAFT ""'])
+def test_a_broken_inherited_draft_keeps_nobody_from_another(
+    line: str, base: Created, make: Make, store: Store
+) -> None:
+    tree = {path: file.read_bytes() for path, file in store.resolve("base").files.items()}
+    tree["draft/model.safetensors"] = tree["draft/model.safetensors"][:-9]
+    with store.begin() as new:
+        new.commit("base", build_artifact({path: new.add_bytes(data) for path, data in tree.items()}))
+    with pytest.raises(SourceError, match=r"base/draft/model\.safetensors is cut off"):
+        make("FROM base")
+    make(f"FROM base\n{line}")
 
 
 def test_a_stored_package_can_be_the_draft(base: Created, make: Make, llama: Llama, store: Store) -> None:
