@@ -80,6 +80,8 @@ def command(name: str, quality: bool, verbose: bool, as_json: bool, **options: A
         note(f"no chat, plain prompts only: {facts['template_problem']}")
     if facts["problem"]:
         note(facts["problem"])
+    if facts["draft"] and facts["draft"].get("problem"):
+        note(f"the draft: {facts['draft']['problem']}")
 
 
 def _asked(quality: bool, verbose: bool, as_json: bool, options: dict[str, Any]) -> tuple[str | None, bool]:

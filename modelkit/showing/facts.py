@@ -65,17 +65,39 @@ def facts_of(store: Store, package: Package, *, tensors: bool = False) -> dict[s
         if said is not None:
             facts["outline_of"] = {"digest": str(said.package), "address": said.address}
         with in_whole(package, store) as shown:
-            origin = open_package(shown)
+            origin = open_package(shown, with_draft=False)
             wanted = made.parameters.resolved()
             kv_format = None if wanted.kv_format == "auto" else wanted.kv_format
             target = _model(origin.source, "target", wanted.num_ctx, tensors, kv_format)
-            draft = _model(origin.draft, "draft", wanted.num_ctx, tensors) if origin.draft else None
+            draft = _draft(shown, origin.source, wanted.num_ctx, tensors)
     except ModelkitError as error:
         row = describe_row(package)
         known = {key: row[key] for key in ("architecture", "format", "draft")}
         return {**facts, **known, "problem": error.message}
     can = _capabilities(facts["capabilities"], origin.source, writes=target.pop("writes"))
     return {**facts, **target, "capabilities": can, "draft": draft}
+
+
+def _draft(package: Package, target: Source, most_tokens: int | None, tensors: bool) -> dict[str, Any] | None:
+    """None without one. Of one that cannot be read, what `list` shows of it."""
+    try:
+        source = open_package(package).draft
+        if source is None:
+            return None
+        facts = _model(source, "draft", most_tokens, tensors)
+    except ModelkitError as error:
+        return {**describe_row(package)["draft"], "problem": error.message}
+    return {**facts, "problem": facts["problem"] or _misfit(source, target)}
+
+
+def _misfit(draft: Source, target: Source) -> str | None:
+    """Why a draft that is sound cannot draft for this target."""
+    from runtime.speculate.pair import pair_problem
+
+    try:
+        return pair_problem(*(describe(one.inventory.config) for one in (draft, target)))
+    except UnsupportedModel:  # the target's own problem says it
+        return None
 
 
 def _capabilities(of_texts: Any, source: Source, *, writes: bool) -> list[str]:

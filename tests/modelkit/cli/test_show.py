@@ -78,6 +78,36 @@ def test_memory_per_kind_of_layer(created: Create, facts: Callable[[str], dict],
     assert shown["memory"]["bytes_per_sequence"] == 2 * shown["draft"]["memory"]["bytes_per_sequence"]
 
 
+def _with_draft_file(home: Path, name: str, change: Callable[[bytes], bytes]) -> None:
+    """Change a file of the draft of `story`."""
+    store = Store(home)
+    tree = {path: file.read_bytes() for path, file in store.resolve("story").files.items()}
+    tree[f"draft/{name}"] = change(tree[f"draft/{name}"])
+    with store.begin() as new:
+        new.commit("story", build_artifact({path: new.add_bytes(data) for path, data in tree.items()}))
+
+
+def test_a_broken_draft_hides_nothing_of_its_target(
+    modelkit: Run, created: Create, facts: Callable[[str], dict], draft_line: str, home: Path
+) -> None:
+    created("story", draft_line)
+    _with_draft_file(home, "model.safetensors", lambda data: data[:-9])
+    shown = facts("story")
+    assert shown["problem"] is None
+    assert shown["memory"]["kinds"]
+    assert "story/draft/model.safetensors is cut off" in shown["draft"]["problem"]
+    assert "the draft: story/draft/model.safetensors is cut off" in modelkit("show", "story").stderr
+
+
+def test_a_draft_that_does_not_fit_its_target_is_shown_with_its_problem(
+    created: Create, facts: Callable[[str], dict], draft_line: str, home: Path
+) -> None:
+    created("story", draft_line)
+    assert facts("story")["draft"]["problem"] is None
+    _with_draft_file(home, "config.json", lambda data: data.replace(b"LlamaForCausalLM", b"LlamaModel"))
+    assert "makes embeddings" in facts("story")["draft"]["problem"]
+
+
 def test_memory_follows_the_format_of_keys_and_values(
     modelkit: Run, created: Create, facts: Callable[[str], dict]
 ) -> None:
