@@ -87,6 +87,8 @@ class Running:
     """What users call it."""
     writes: bool = True
     """Does it write text? False for one that makes embeddings and nothing else."""
+    guesses: bool = True
+    """Is anything drafted where a request wants it? Not if the model was loaded with draft_num_predict 0."""
 
     @property
     def grammars(self) -> "Grammars":
@@ -142,6 +144,7 @@ class Running:
                 *(constraint.notes if constraint else ()),
                 *self._unbounded(prompt.turn, asked),
                 *idle_samplers(asked.resolved),
+                *self._undrafted(asked.resolved),
             ),
         )
         with translated():
@@ -220,6 +223,13 @@ class Running:
         if turn.opening.place == "text" or self.grammars.can_budget(self.prompter.style):
             return ()
         return ("think_tokens does not hold: with which mark this model ends its thinking is not known",)
+
+    def _undrafted(self, wanted: Resolved) -> tuple[str, ...]:
+        """What is said where drafts are asked for and none were loaded."""
+        if self.guesses or not wanted.draft_num_predict:
+            return ()
+        idle = f"draft_num_predict {wanted.draft_num_predict} does nothing"
+        return (f"{idle}: the model was loaded with draft_num_predict 0, and so without drafts",)
 
     def context(self, wanted: int | None) -> int:
         """Tokens of prompt and answer together. wanted: what a request asks for; None for all there are."""

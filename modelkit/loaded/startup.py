@@ -66,6 +66,7 @@ def start(
         languages=ready.languages,
         label=opened.label,
         writes=writes,
+        guesses=started.guesses,
         adapters=tuple(adapter.name for adapter in opened.adapters),
     )
 

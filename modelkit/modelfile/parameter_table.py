@@ -248,7 +248,7 @@ class Resolved:
         0,
         64,
         "generation",
-        "Tokens to draft per step; 0 turns drafting off, unset adapts to what pays.",
+        "Most tokens to draft per step; 0 turns drafting off and loads no draft, unset adapts to what pays.",
     )
     draft_acceptance: str = _choice(
         "coupled",

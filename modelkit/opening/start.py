@@ -63,6 +63,8 @@ class Started:
     """How keys and values are kept; None: in the activations' type."""
     learning: Learning | None = None
     """Where what it learns about drafts is kept; None for nowhere."""
+    guesses: bool = True
+    """Is anything drafted where a request wants it?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,8 @@ class _Weights:
         target = self._demand(opened.inventory, opened.converted, alone=alone, with_head=self.with_head)
         if draft is None or not self.guesses:
             return target, None
-        return target, self._demand(draft, opened.converted_draft, alone=True)
+        with _of_draft():
+            return target, self._demand(draft, opened.converted_draft, alone=True)
 
     def target(self) -> LoadedModel:
         cpu.bind_blas()
@@ -131,7 +134,8 @@ class _Weights:
         if not self.guesses:
             return {}
         inventory = self.opened.draft
-        draft = None if inventory is None else self._read(inventory, self.opened.converted_draft)
+        with _of_draft():
+            draft = None if inventory is None else self._read(inventory, self.opened.converted_draft)
         own = draft or target.head
         self.draft_bytes = own.weight_bytes if own else 0
         return drafters_for(target, draft, memory)
@@ -229,7 +233,7 @@ def _started(
     loaded = engine.model.weight_bytes + weights.elsewhere_bytes + opened.ready.pooling.dense_bytes
     held = replace(limits.memory, weight_bytes=loaded, draft_bytes=weights.draft_bytes)
     notes = (*limits.notes, *engine.model.notes, *_idle_threads(wanted))
-    return Started(engine, limits.context, held, notes, limits.kv_format, learning)
+    return Started(engine, limits.context, held, notes, limits.kv_format, learning, weights.guesses)
 
 
 def _copied(
@@ -334,6 +338,15 @@ def _options(wanted: Resolved, limits: _Limits, max_waiting: int) -> Options:
         threads=wanted.num_thread or None,
         max_rows=wanted.num_parallel,
     )
+
+
+@contextmanager
+def _of_draft() -> Generator[None]:
+    """Which of the two models of a package does not fit its config."""
+    try:
+        yield
+    except (UnsupportedModel, WeightMismatch) as fault:
+        raise UnsupportedModel(f"its draft: {fault}") from fault
 
 
 @contextmanager

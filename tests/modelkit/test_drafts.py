@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, models
 import modelkit
 from modelkit.answers.generation import Generation
 from modelkit.errors import LoadError, ModelkitError, PlanError
+from modelkit.store import Store, build_artifact
 from tests.support.assistants import DATA
 from tests.support.checkpoints import random_state
 from tests.support.drafting import always_drafting
@@ -102,6 +103,7 @@ def test_create_says_what_becomes_of_a_head(tmp_path: Path) -> None:
     for text, said in (
         (f"FROM {folder}", "brings a draft head of its own"),
         (f"FROM {folder}\nDRAFT {other}", "is stored and not used: DRAFT takes its place"),
+        (f"FROM {folder}\nDRAFT {other}", "draft: its own draft head"),
     ):
         made = modelkit.create(
             modelkit.Modelfile.parse(text),
@@ -132,3 +134,26 @@ def test_a_draft_that_is_its_target_in_another_folder(formats: dict[str, Any], t
     modelkit.create(text, name="it", home=tmp_path, quantize_draft="q4")
     again = modelkit.create(modelkit.Modelfile.parse("FROM it"), name="again", home=tmp_path)
     assert again.preparation.draft
+
+
+def test_drafts_that_were_not_loaded_are_spoken_of(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    with modelkit.load(folder, draft_num_predict=0) as model:
+        (note,) = model.generate("hello", num_predict=2, draft_num_predict=8).notes
+        assert note.startswith("draft_num_predict 8 does nothing: the model was loaded with")
+        assert model.generate("hello", num_predict=2, draft_num_predict=0).notes == ()
+    with modelkit.load(folder) as model:
+        assert model.generate("hello", num_predict=2, draft_num_predict=8).notes == ()
+
+
+def test_weights_that_do_not_fit_a_drafts_config_are_said_to_be_the_drafts(tmp_path: Path) -> None:
+    """In a package that says `create` has made it, whose files are not compared again."""
+    target, draft = (write_model(tmp_path / name, num_hidden_layers=n) for name, n in (("t", 2), ("d", 1)))
+    name, store = create(tmp_path / "home", target, draft), Store(tmp_path / "home")
+    tree = {path: file.read_bytes() for path, file in store.resolve(name).files.items()}
+    config = json.loads(tree["draft/config.json"])
+    tree["draft/config.json"] = json.dumps({**config, "num_hidden_layers": 2}).encode()
+    with store.begin() as new:
+        new.commit(name, build_artifact({path: new.add_bytes(data) for path, data in tree.items()}))
+    with pytest.raises(LoadError, match=r"pair cannot be loaded: its draft: model\.layers\.1\..* is missing"):
+        modelkit.load(name, home=tmp_path / "home")
