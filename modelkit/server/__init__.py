@@ -5,7 +5,8 @@
     ask        what is asked of a model                      active_request  it, from start to end
     replying   from a body to a response                     streaming    the same, one write per step
     calling    what is not a stream of events                fields       a body's fields, typed
-    rows       several answers to one request                conversation what all dialects do with one
+    rows       several answers to one request                cost         what they cost together
+    conversation  what all dialects do with one
     adapter_choice  adapters named with a model              logprobs     log-probabilities in OpenAI's words
     frames     JSON that is written many times               json_parts   large JSON, a part at a time
     faults     what an error means to a client               announce     how commands find the server

@@ -3,10 +3,10 @@
 import time
 from collections import Counter
 from dataclasses import field
-from itertools import zip_longest
 from typing import Literal
 
-from runtime.engine.request import Drafts, Usage
+from modelkit.server.cost import together
+from runtime.engine.request import Usage
 from runtime.records import dataclass
 
 Outcome = Literal["ok", "unknown_name", "broken"]
@@ -60,26 +60,5 @@ class Trace:
 
     @property
     def usage(self) -> Usage:
-        """Of all rows together; times are those of the longest."""
-        drafts: dict[str, Drafts] = {}
-        for one in (draft for usage in self.usages for draft in usage.drafts):
-            before = drafts.get(one.drafter, Drafts(one.drafter, 0, 0))
-            drafts[one.drafter] = Drafts(
-                one.drafter,
-                before.drafted_tokens + one.drafted_tokens,
-                before.accepted_tokens + one.accepted_tokens,
-                tuple(map(sum, zip_longest(before.lengths, one.lengths, fillvalue=0))),
-            )
-        return Usage(
-            prompt_tokens=sum(one.prompt_tokens for one in self.usages),
-            cached_tokens=sum(one.cached_tokens for one in self.usages),
-            generated_tokens=sum(one.generated_tokens for one in self.usages),
-            drafted_tokens=sum(one.drafted_tokens for one in self.usages),
-            accepted_tokens=sum(one.accepted_tokens for one in self.usages),
-            wait_s=max((one.wait_s for one in self.usages), default=0.0),
-            prefill_s=max((one.prefill_s for one in self.usages), default=0.0),
-            decode_s=max((one.decode_s for one in self.usages), default=0.0),
-            rounds=sum(one.rounds for one in self.usages),
-            dropped_tokens=sum(one.dropped_tokens for one in self.usages),
-            drafts=tuple(drafts.values()),
-        )
+        """Of all rows together."""
+        return together(self.usages)

@@ -12,6 +12,7 @@ from modelkit.answers.generation import Finish, Generation
 from modelkit.chat.message import arguments_of
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.ask import Started
+from modelkit.server.cost import together
 from modelkit.server.faults import Fault
 from modelkit.server.frames import MARK, Frame, ascii_text
 from modelkit.server.logprobs import Spell, TextToken, Tokens, token
@@ -168,7 +169,7 @@ class ChatStream:
         """The object of an answer that is not streamed; every choice has ended."""
         choices = [choice.whole() for choice in self._choices]
         written = {**self._opening(choices, "chat.completion"), "usage": self._cost()}
-        return written | self._times(self._choices[0])
+        return written | self._times(self._choices)
 
     def _brief(self, row: int, delta: dict[str, Any], logprobs: Any, ended: Choice | None) -> bytes:
         """As `_chunk`. Nearly every chunk is a piece of text in the same frame, which is written once."""
@@ -187,12 +188,11 @@ class ChatStream:
         written = self._opening([choice])
         if self._style.usage:
             written["usage"] = None
-        return sse(written if ended is None else written | self._times(ended))
+        return sse(written if ended is None else written | self._times([ended]))
 
-    def _times(self, choice: Choice) -> dict[str, Any]:
-        if not self._style.timings or choice.answer is None:
-            return {}
-        return {"timings": timings(choice.answer.usage)}
+    def _times(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        usages = [choice.answer.usage for choice in choices if choice.answer is not None]
+        return {"timings": timings(together(usages))} if self._style.timings and usages else {}
 
     def _cost(self) -> dict[str, Any]:
         usages = [choice.answer.usage for choice in self._choices if choice.answer is not None]

@@ -7,6 +7,7 @@ from typing import Any
 from modelkit.answers.generation import Finish, Generation
 from modelkit.output.events import Event, Text, Thinking
 from modelkit.server.ask import Started
+from modelkit.server.cost import together
 from modelkit.server.faults import Fault
 from modelkit.server.frames import MARK, Frame, ascii_text
 from modelkit.server.logprobs import Spell, TextToken, Tokens, readable
@@ -164,7 +165,7 @@ class CompletionStream:
             }
             for row, one in enumerate(self._choices)
         ]
-        return {**self._opening(choices), "usage": self._cost(), **self._times(self._choices[0])}
+        return {**self._opening(choices), "usage": self._cost(), **self._times(self._choices)}
 
     def _brief(self, row: int, said: dict[str, Any], ended: bool) -> bytes:
         """As `_chunk`. Nearly every chunk is a piece of text in the same frame, which is written once."""
@@ -180,12 +181,11 @@ class CompletionStream:
         chunk = self._opening([{"index": row, **said, "finish_reason": reason}])
         if self._asked.style.usage:
             chunk["usage"] = None
-        return sse(chunk | self._times(choice) if ended else chunk)
+        return sse(chunk | self._times([choice]) if ended else chunk)
 
-    def _times(self, choice: Choice) -> dict[str, Any]:
-        if not self._asked.style.timings or choice.answer is None:
-            return {}
-        return {"timings": timings(choice.answer.usage)}
+    def _times(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        usages = [choice.answer.usage for choice in choices if choice.answer is not None]
+        return {"timings": timings(together(usages))} if self._asked.style.timings and usages else {}
 
     def _cost(self) -> dict[str, Any]:
         each = self._asked.each

@@ -78,7 +78,7 @@ def test_logprobs_stop_and_timings(client: openai.OpenAI) -> None:
     cut = client.chat.completions.create(**ASK, stop=[text[2:4]], logprobs=True)
     assert cut.choices[0].message.content == text[: text.index(text[2:4])]
     assert cut.choices[0].finish_reason == "stop"
-    told = client.chat.completions.create(**ASK, extra_body={"timings_per_token": True})
+    told = client.chat.completions.create(**ASK, n=2, extra_body={"timings_per_token": True})
     assert told.usage is not None
     assert told.to_dict()["timings"]["predicted_n"] == told.usage.completion_tokens  # type: ignore[index]
 
