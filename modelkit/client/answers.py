@@ -190,7 +190,12 @@ def _logprobs(said: Fields) -> tuple[TokenLogprob, ...]:
 
 def _usage(said: Fields) -> Usage:
     drafts = tuple(
-        Drafts(one.text("drafter"), one.whole("drafted_tokens"), one.whole("accepted_tokens"))
+        Drafts(
+            one.text("drafter"),
+            one.whole("drafted_tokens"),
+            one.whole("accepted_tokens"),
+            tuple(one.ids("lengths")),
+        )
         for one in said.each("drafts")
     )
     return Usage(

@@ -128,7 +128,7 @@ EVENTS = [
 
 
 def test_lines_are_read_as_they_were_written() -> None:
-    usage = Usage(3, 1, 4, 5, 2, 0.5, 0.25, 0.125, 3, 6, (Drafts("draft", 5, 2),))
+    usage = Usage(3, 1, 4, 5, 2, 0.5, 0.25, 0.125, 3, 6, (Drafts("draft", 5, 2, (1, 0, 1)),))
     ended = Generation(
         "so",
         (1, 2, 3, 9),
