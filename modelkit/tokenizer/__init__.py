@@ -13,10 +13,10 @@
 Importing this package loads no native library.
 """
 
-from modelkit.tokenizer.compare import same_tokens
+from modelkit.tokenizer.compare import other_ids, same_tokens
 from modelkit.tokenizer.load import load_tokenizer
 from modelkit.tokenizer.stop import StopStrings
 from modelkit.tokenizer.stream import TextStream
 from modelkit.tokenizer.tokenizer import Tokenizer
 
-__all__ = ["StopStrings", "TextStream", "Tokenizer", "load_tokenizer", "same_tokens"]
+__all__ = ["StopStrings", "TextStream", "Tokenizer", "load_tokenizer", "other_ids", "same_tokens"]

@@ -4,6 +4,14 @@ from modelkit.tokenizer.tokenizer import Tokenizer
 from runtime.quoting import quoted
 
 
+def other_ids(one: Tokenizer, other: Tokenizer) -> tuple[int, ...]:
+    """The ids that are not the same piece in both, or are in one alone."""
+    if one.pieces == other.pieces:
+        return ()
+    pairs = {(at, piece) for piece, at in one.pieces.items()}
+    return tuple(sorted({at for at, _ in pairs ^ {(at, piece) for piece, at in other.pieces.items()}}))
+
+
 def same_tokens(one: Tokenizer, other: Tokenizer) -> str | None:
     """None when every id is the same piece in both, else one sentence on the first difference.
 

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ import modelkit
 from modelkit.errors import PlanError, TokenizerError
 from modelkit.pack.draft import about_draft, check_draft, check_rows
 from modelkit.tokenizer import Tokenizer, load_tokenizer
+from tests.modelkit.tokenizer.small import added
 from tests.support.tiny import write_model
 
 
@@ -44,6 +46,40 @@ def test_a_padded_vocabulary_fits(target: Tokenizer) -> None:
 def test_a_vocabulary_too_small_for_the_tokens_is_refused(target: Tokenizer) -> None:
     with pytest.raises(PlanError, match="the draft embeds 20 ids"):
         check_draft({"vocab_size": 20}, {}, target)
+
+
+def with_added(write_tokenizer: object, folder: Path, *names: str) -> tuple[Tokenizer, dict[str, Path]]:
+    """The same words, and behind them added tokens."""
+    _, files = tokenizer(write_tokenizer, folder, 32)
+    said = json.loads(files["tokenizer.json"].read_bytes())
+    said["added_tokens"] += [added(name, 32 + at, special=False) for at, name in enumerate(names)]
+    files["tokenizer.json"].write_text(json.dumps(said))
+    return load_tokenizer(files), files
+
+
+@pytest.mark.parametrize("rows", [64, 32])
+def test_added_tokens_may_differ(
+    rows: int, tmp_path: Path, write_tokenizer: object, target: Tokenizer
+) -> None:
+    """QwQ has marks of thinking that Qwen 2.5, whose small models draft for it, has not."""
+    thinks, of_target = with_added(write_tokenizer, tmp_path / "thinks", "<think>", "</think>")
+    (note,) = check_draft({"vocab_size": rows}, {} if rows == 32 else of_draft(tmp_path), thinks)
+    assert note.startswith("2 added tokens are not the same in draft and target (id 32 is '<think>' in")
+    (note,) = check_draft({"vocab_size": 64}, of_target, target)
+    assert note.startswith("2 added tokens are not the same in draft and target (id 32 is nothing in")
+
+
+def of_draft(tmp_path: Path) -> dict[str, Path]:
+    """The files of the fixture `target`."""
+    return {path.name: path for path in (tmp_path / "target").iterdir()}
+
+
+def test_many_added_tokens_are_another_vocabulary(
+    tmp_path: Path, write_tokenizer: object, target: Tokenizer
+) -> None:
+    _, files = with_added(write_tokenizer, tmp_path / "draft", *(f"<{n}>" for n in range(129)))
+    with pytest.raises(PlanError, match="one vocabulary ends at id 31, the other at id 160"):
+        check_draft({"vocab_size": 200}, files, target)
 
 
 def test_rows_that_only_the_table_has_count(target: Tokenizer) -> None:

@@ -1,7 +1,7 @@
 from pathlib import Path
 from typing import Any
 
-from modelkit.tokenizer import Tokenizer, load_tokenizer, same_tokens
+from modelkit.tokenizer import Tokenizer, load_tokenizer, other_ids, same_tokens
 from tests.modelkit.tokenizer.small import added, byte_level, folder_files, write
 
 
@@ -21,6 +21,7 @@ def test_vocabularies_of_different_size_differ(tmp_path: Path):
     one = load(tmp_path)
     other = load(tmp_path, added_tokens=[added("<s>", 0), added("</s>", 1), added("<x>", 30)])
     assert same_tokens(one, other) == "one vocabulary ends at id 29, the other at id 30"
+    assert other_ids(one, other) == other_ids(other, one) == (30,)
     assert one.fingerprint != other.fingerprint
 
 
@@ -31,6 +32,7 @@ def test_the_first_piece_that_differs_is_named(tmp_path: Path):
         same_tokens(load(tmp_path), load(tmp_path, model=swapped))
         == "id 4 is 'c' in one and 'd' in the other"
     )
+    assert other_ids(load(tmp_path), load(tmp_path, model=swapped)) == (4, 5)
 
 
 def test_the_same_ids_with_other_merges_are_the_same_tokens(tmp_path: Path):
