@@ -181,15 +181,16 @@ def _prepare(order: _Order) -> Preparation:
     checks.refuse_texts(target, order.recipe)
     target, brought = _with_adapters(order, opened, target)
     adapters = () if order.fuse else brought
-    if draft:
-        with recipe.at("DRAFT"):
-            refuse_same(target, draft)
+    if not order.measures:
+        _refuse_same(recipe, target, draft)
     described = describe(target.plan.config)
     ready = _ready(target, described, recipe, metadata, tokenizer)
     template = _template(recipe, ready, metadata, described)
     target, texts = _with_texts(target, recipe, template)
     check_files(_paths(target, draft, adapters, texts))
     target, draft, reports = _with_found_formats(order, target, draft, ready)
+    if order.measures:
+        _refuse_same(recipe, target, draft)
     write_bytes = _required_bytes(target, draft, adapters, store)
     notes = (
         *asked.notes,
@@ -349,6 +350,13 @@ def _draft_part(origin: Origin, beside: Origin | None, asked: Quantizing | None,
                 hint="Leave the draft's format out, or add a DRAFT line, which takes the head's place.",
             )
         raise PlanError(missing, hint="Add a DRAFT line to the Modelfile, or leave the draft's format out.")
+
+
+def _refuse_same(recipe: Recipe, target: Part, draft: Part | None) -> None:
+    """Raise PlanError, once their formats are known, for a draft that is its own target."""
+    if draft:
+        with recipe.at("DRAFT"):
+            refuse_same(target, draft)
 
 
 def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | None) -> Iterator[str]:

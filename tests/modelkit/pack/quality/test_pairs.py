@@ -159,3 +159,10 @@ def test_a_draft_is_not_tried_with_a_target_whose_adapters_are_not_in_it_yet(hom
     result = create("x", *lines, options=("--fuse-adapters",))
     assert (result.exit_code, "are not in there yet" in result.stderr) == (1, True), result.stderr
     assert create("x", *lines).exit_code == 0
+
+
+def test_a_model_drafts_for_itself_in_a_format_that_is_found(create: Run) -> None:
+    """What it will be stored as is not known before, so it is not refused for being its own target."""
+    made = create("x", "DRAFT ./target", "QUANTIZE draft 5 bits")
+    assert made.exit_code == 0, made.stderr
+    assert json.loads(made.stdout)["draft"]["bits_per_weight"] <= 5
