@@ -87,15 +87,31 @@ def _order(version: str) -> tuple[tuple[int, ...], bool]:
 
 def check_parts(target: "Part", draft: "Part | None") -> tuple["Tokenizer", tuple[str, ...]]:
     """Their tokenizer, and notes. Raises unless target and draft can be run as planned, and together."""
-    parts = [part for part in (target, draft) if part]
-    origin = target.source.inventory.origin
-    for part in parts:
-        check_config(part.plan.config, f"the {part.plan.role} {part.source.inventory.origin}")
-    _check_kinds(origin, target.plan.config, draft.plan.config if draft else None)
-    for part in parts:
-        check_tensors(part.source, part.plan)
-    tokenizer = _load_tokenizer(target.source.inventory)
-    return tokenizer, _check_tokens(target, draft, tokenizer)
+    tokenizer, notes = check_target(target)
+    return tokenizer, notes + (check_beside(draft, target, tokenizer) if draft else ())
+
+
+def check_target(target: "Part") -> tuple["Tokenizer", tuple[str, ...]]:
+    """Its tokenizer, and notes. Raises unless it can be run as planned."""
+    from modelkit.pack.draft import check_rows
+
+    inventory = target.source.inventory
+    check_config(target.plan.config, f"the target {inventory.origin}")
+    _refuse_alone(inventory.origin, target.plan.config)
+    check_tensors(target.source, target.plan)
+    tokenizer = _load_tokenizer(inventory)
+    return tokenizer, (*_unused(target.plan), *check_rows(inventory.config, tokenizer, inventory.origin))
+
+
+def check_beside(draft: "Part", target: "Part", tokenizer: "Tokenizer") -> tuple[str, ...]:
+    """Notes on a draft. Raises unless it can be run as planned, with its target, whose `tokenizer` it is."""
+    from modelkit.pack.draft import check_draft
+
+    config = draft.plan.config
+    check_config(config, f"the draft {draft.source.inventory.origin}")
+    _check_pair(config, target.plan.config)
+    check_tensors(draft.source, draft.plan)
+    return check_draft(config, draft.source.inventory.files, tokenizer)
 
 
 def check_settled(target: Inventory, draft: Inventory | None) -> "Tokenizer":
@@ -103,9 +119,10 @@ def check_settled(target: Inventory, draft: Inventory | None) -> "Tokenizer":
     other, and what depends on the version of this program is asked again. Raises as `check_parts` does.
     """
     check_config(target.config, f"the target {target.origin}")
+    _refuse_alone(target.origin, target.config)
     if draft is not None:
         check_config(draft.config, f"the draft {draft.origin}")
-    _check_kinds(target.origin, target.config, draft.config if draft else None)
+        _check_pair(draft.config, target.config)
     return _load_tokenizer(target)
 
 
@@ -122,31 +139,24 @@ def _load_tokenizer(inventory: Inventory) -> "Tokenizer":
         raise TokenizerError(f"{inventory.origin}: {error.message}", hint=error.hint) from error
 
 
-def _check_tokens(target: "Part", draft: "Part | None", tokenizer: "Tokenizer") -> tuple[str, ...]:
-    """Notes on the parts. Raises PlanError for tokens that target or draft do not have."""
-    from modelkit.pack.draft import check_draft, check_rows
-
-    inventory = target.source.inventory
-    notes = (*_unused(target.plan), *check_rows(inventory.config, tokenizer, inventory.origin))
-    if draft:
-        notes += check_draft(draft.plan.config, draft.source.inventory.files, tokenizer)
-    return notes
-
-
-def _check_kinds(origin: str, config: Mapping[str, Any], draft: Mapping[str, Any] | None) -> None:
-    """Raise PlanError for an assistant that is no draft, or a draft of another target's kind. origin, config:
-    of the target. draft: its config.
-    """
+def _refuse_alone(origin: str, config: Mapping[str, Any]) -> None:
+    """Raise DraftAlone for a target that is a draft."""
     from runtime.models import describe
-    from runtime.speculate.pair import pair_problem, runs_inside
+    from runtime.speculate.pair import runs_inside
 
-    described = describe(config)
-    if runs_inside(described):
+    if runs_inside(describe(config)):
         raise DraftAlone(
             f"{origin} is a draft that only runs inside its target",
             hint="Name it by DRAFT, and its target by FROM.",
         )
-    problem = None if draft is None else pair_problem(describe(draft), described)
+
+
+def _check_pair(draft: Mapping[str, Any], target: Mapping[str, Any]) -> None:
+    """Raise PlanError for a draft of another target's kind. draft, target: their configs."""
+    from runtime.models import describe
+    from runtime.speculate.pair import pair_problem
+
+    problem = pair_problem(describe(draft), describe(target))
     if problem is not None:
         raise PlanError(f"the draft does not fit its target: {problem}")
 

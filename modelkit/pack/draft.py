@@ -35,8 +35,8 @@ def in_its_words() -> Generator[None]:
 
 
 def about_draft(advice: str) -> str:
-    """The same where it names the option for formats, which is another one for drafts."""
-    return re.sub(r"(?<![\w-])-q (?=\w)", "--quantize-draft ", advice)
+    """The same where it names the directive or the option for formats, which are other ones for drafts."""
+    return re.sub(r"(?<![\w-])-q (?=\w)", "--quantize-draft ", advice).replace("FROM takes", "DRAFT takes")
 
 
 def check_rows(config: Mapping[str, Any], tokenizer: Tokenizer, what: str) -> tuple[str, ...]:

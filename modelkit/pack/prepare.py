@@ -161,7 +161,7 @@ def _open(order: _Order) -> _Opened:
     recipe = with_renderer(beneath(recipe, origin.said))
     if recipe.draft is None:
         return _Opened(recipe, origin, None, None)
-    with recipe.at("DRAFT"):
+    with recipe.at("DRAFT"), in_its_words():
         try:
             draft = open_origin(recipe.draft, store, access)
         except HeadAlone as head:
@@ -177,7 +177,10 @@ def _prepare(order: _Order) -> Preparation:
     target = _part(origin.source, "target", asked.target, origin.metadata.provenance, store)
     draft = _draft_part(origin, opened.draft, asked.draft, store)
     metadata = _metadata(opened, draft)
-    tokenizer, notes = checks.check_parts(target, draft)
+    tokenizer, notes = checks.check_target(target)
+    if draft:
+        with recipe.at("DRAFT"):
+            notes += checks.check_beside(draft, target, tokenizer)
     checks.refuse_texts(target, order.recipe)
     target, brought = _with_adapters(order, opened, target)
     adapters = () if order.fuse else brought

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,11 +105,23 @@ def test_a_tokenizer_that_cannot_be_read_is_said_to_be_the_drafts(tmp_path: Path
     [
         ("-q bf16 unpacks it.", "--quantize-draft bf16 unpacks it."),
         ("Say -q q8, -q f16.", "Say --quantize-draft q8, --quantize-draft f16."),
+        ("FROM takes a folder.", "DRAFT takes a folder."),
         ("Give --no-q x, or q-q y.", "Give --no-q x, or q-q y."),
     ],
 )
 def test_advice_about_a_draft_names_its_option(advice: str, said: str) -> None:
     assert about_draft(advice) == said
+
+
+@pytest.mark.parametrize("change", [{"architectures": ["FooForCausalLM"]}, {"num_hidden_layers": 3}])
+def test_what_is_wrong_with_a_draft_is_said_at_its_line(change: dict[str, Any], tmp_path: Path) -> None:
+    write_model(tmp_path / "target")
+    folder = write_model(tmp_path / "draft", num_hidden_layers=1)
+    config = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_text(json.dumps({**config, **change}))
+    text = modelkit.Modelfile.parse(f"FROM {tmp_path / 'target'}\n\nDRAFT {folder}")
+    with pytest.raises(PlanError, match=r"^Modelfile:3:1: the (draft|weights of)"):
+        modelkit.create(text, name="it", home=tmp_path)
 
 
 def test_a_packed_draft_is_refused_with_the_option_for_drafts(tmp_path: Path) -> None:
