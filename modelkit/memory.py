@@ -18,6 +18,7 @@ from runtime.cache.layout import (
     wide_step_bytes,
 )
 from runtime.loading.forecast import Demand, foresee
+from runtime.loading.step_demand import StepDemand
 from runtime.records import dataclass
 
 # Formats that take less than any float type, the one that costs less quality first.
@@ -25,9 +26,9 @@ _SMALLER_FORMATS = ("q8", "q4")
 _ROUND_TOKENS = 256
 # What most conversations stay below.
 LIKELY_TOKENS = 1024
-BESIDE_BYTES = 32 << 20
-"""What libraries and buffers of steps take on a processor: 21 MB once a small model is loaded, and 3 to 14
-more while it answers.
+BESIDE_BYTES = 26 << 20
+"""What libraries take on a processor: 21 MB once a model is loaded, whatever its size, and some while it
+answers.
 """
 _SPARE = 32
 """One of so many parts of what is free is left to others, and to what nobody foresees."""
@@ -62,12 +63,14 @@ class Memory:
     """What the layers of model and draft remember of `likely_tokens` tokens."""
     step_bytes: int = 0
     """What layers hold beside while a conversation gets as long as the whole context: one that grows is there
-    twice, and those with a window hold what a step reads of the prompt.
+    twice, those with a window hold what a step reads of the prompt, and the step works with its buffers.
     """
     likely_step_bytes: int = 0
     """What they hold beside while one of `likely_tokens` tokens is read."""
     step_tokens: int = 0
     """The most tokens of a prompt that one step reads."""
+    work_bytes: int = 0
+    """What of `step_bytes` such a step works with, whatever its layers remember."""
     adapter_bytes: int = 0
     """All adapters, each of which is read when a request first asks for it."""
     rows: int = 1
@@ -78,7 +81,7 @@ class Memory:
     @property
     def spare_bytes(self) -> int:
         """What conversations leave of the memory that is free while they grow, beside what that takes."""
-        return self.beside_bytes + self.others_bytes
+        return self.beside_bytes + self.work_bytes + self.others_bytes
 
     @property
     def others_bytes(self) -> int:
@@ -129,6 +132,10 @@ class Forecast:
     draft_bytes: int = 0
     draft_context: int = 0
     """Tokens that the draft can follow."""
+    work: StepDemand = StepDemand()
+    """What a step of the model works with."""
+    draft_work: StepDemand = StepDemand()
+    """What one of the draft does, which comes after it."""
     adapter_bytes: int = 0
     beside_bytes: int = 0
     """As in Memory."""
@@ -140,11 +147,16 @@ class Forecast:
         read = min(tokens, self.draft_context)
         return sequence_bytes(self.draft_layout, read, self.draft_element_bytes)
 
+    def work_bytes(self, width: int) -> int:
+        """What a step works with that reads so much of a prompt."""
+        return max(self.work.of(width), self.draft_work.of(width))
+
     def wide_bytes(self, tokens: int, width: int) -> int:
         """What is held beside layer memory while a prompt is read. The draft reads it after the model."""
         read, of_draft = min(tokens, self.draft_context), self.draft_element_bytes
         own = wide_step_bytes(self.layout, tokens, width, self.element_bytes, self.kv_format)
-        return max(own, wide_step_bytes(self.draft_layout, read, width, of_draft))
+        held = max(own, wide_step_bytes(self.draft_layout, read, width, of_draft))
+        return held + self.work_bytes(min(tokens, width))
 
     def step_bytes(self, tokens: int, width: int) -> int:
         """The same, or what is held beside while a sequence grows until it is so long."""
@@ -170,6 +182,7 @@ class Forecast:
             step_bytes=self.step_bytes(tokens, width),
             likely_step_bytes=self.wide_bytes(likely, width),
             step_tokens=width,
+            work_bytes=self.work_bytes(min(tokens, width)),
             adapter_bytes=self.adapter_bytes,
             rows=rows,
             beside_bytes=self.beside_bytes,
@@ -179,7 +192,12 @@ class Forecast:
 def forecast(own: Demand, draft: Demand | None, *, drafts: bool, kv_format: str | None) -> Forecast:
     """own: of the model. drafts: whether anything will be drafted, by `draft` or the model's own head."""
     target = Forecast(
-        own.described.layout, own.element_bytes, own.weight_bytes, kv_format, beside_bytes=BESIDE_BYTES
+        own.described.layout,
+        own.element_bytes,
+        own.weight_bytes,
+        kv_format,
+        work=own.step,
+        beside_bytes=BESIDE_BYTES,
     )
     if not drafts:
         return target
@@ -190,6 +208,7 @@ def forecast(own: Demand, draft: Demand | None, *, drafts: bool, kv_format: str 
         draft_element_bytes=other.element_bytes,
         draft_bytes=own.head_bytes if draft is None else other.weight_bytes,
         draft_context=other.described.context_length,
+        draft_work=other.step,
     )
 
 

@@ -17,6 +17,8 @@ from runtime.records import dataclass
 GROUP_SIZES = (64, 32)
 SLACK = 16
 """Tokens that a layer can forget again, unless its memory is made for another number."""
+SCAN_CHUNK = 64
+"""Tokens that a scan folds at once, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,16 +233,15 @@ def wide_step_bytes(
 def growing_bytes(
     layout: Sequence[LayerSpec], tokens: int, element_bytes: int = 2, kept_format: str | None = None
 ) -> int:
-    """What is held beside layer memory for a moment when a sequence gets so long: layers that grow are copied
-    one after the other, so one of them is there twice.
+    """What is held beside layer memory for a moment while a sequence gets so long. Layers that grow are
+    copied one after the other, so one of them is there twice; all folds are, from a step to its commit.
     """
-    growing = (Full, Rotating, Chunked, Pooled)
-    sizes = (
-        bytes_per_sequence(spec, tokens, element_bytes, kept_format=kept_format)
-        for spec in layout
-        if isinstance(spec, growing)
-    )
-    return max(sizes, default=0)
+
+    def held(*kinds: type[LayerSpec]) -> list[int]:
+        its = (spec for spec in layout if isinstance(spec, kinds))
+        return [bytes_per_sequence(spec, tokens, element_bytes, kept_format=kept_format) for spec in its]
+
+    return max(0, *held(Full, Rotating, Chunked, Pooled), sum(held(Recurrent)))
 
 
 def _span(spec: Rotating | Chunked) -> int:

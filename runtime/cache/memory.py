@@ -94,10 +94,13 @@ class LayerMemory(Sequence[OwnCache | None]):
 
     @property
     def growing_bytes(self) -> int:
-        """What is taken beside `nbytes` for a moment where rows grow: one layer after the other is copied."""
-        if self.claims is None:
-            return max((cache.nbytes for cache in self.caches), default=0)
-        return self.claims.largest_bytes
+        """What is taken beside `nbytes` for a moment: where rows grow, one layer after the other is copied,
+        and from a step to its commit all folds have the states after it, too.
+        """
+        folds = sum(cache.nbytes for cache in self.caches if isinstance(cache, RecurrentCache))
+        if self.claims is not None:
+            return max(self.claims.largest_bytes, folds)
+        return max([cache.nbytes for cache in self.caches] + [folds])
 
     def evaluate(self) -> None:
         """Compute all that was written. After a prefill step nothing else need be."""

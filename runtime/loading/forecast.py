@@ -4,6 +4,7 @@ Nothing is allocated or read: networks are filled with placeholders of the tenso
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -13,7 +14,9 @@ from runtime.cache.layout import LayerSpec
 from runtime.device import Device
 from runtime.errors import WeightMismatch
 from runtime.loading.plan import LoadPlan, fit_network, float_of, head_layout, plan_for, wanted_dtype
+from runtime.loading.step_demand import StepDemand, step_demand
 from runtime.models.registry.described import Described, describe
+from runtime.nn.operations import ops
 from runtime.nn.weights.act_order import take_orders
 from runtime.records import dataclass
 from runtime.streams import on_own_thread
@@ -64,6 +67,8 @@ class Demand:
     """Of the draft head's weights, as they will be held."""
     head_layout: tuple[LayerSpec, ...] = ()
     """What the draft head's layers remember; () for no head."""
+    step: StepDemand = StepDemand()
+    """What a step of the model works with."""
 
 
 def foresee(
@@ -91,6 +96,14 @@ def foresee(
 
 def demand_of(described: Described, plan: LoadPlan, dtype: mx.Dtype) -> Demand:
     """What is taken by a network of activations of this `dtype`, held as planned."""
+    step = step_demand(
+        plan.parts[0][0],
+        described.layout,
+        described.hidden_size,
+        dtype.size,
+        by_kernels=ops.by_kernels("linear"),
+    )
+    target = Demand(described, plan.sizes[0], dtype.size, step=step)
     if len(plan.parts) == 1:
-        return Demand(described, plan.sizes[0], dtype.size)
-    return Demand(described, plan.sizes[0], dtype.size, plan.sizes[1], head_layout(described))
+        return target
+    return replace(target, head_bytes=plan.sizes[1], head_layout=head_layout(described))

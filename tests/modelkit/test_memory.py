@@ -12,6 +12,7 @@ from modelkit.source.inventory import read_inventory
 from modelkit.source.tree import read_directory
 from runtime.cache.layout import Full, Recurrent, Rotating, State
 from runtime.device import Device, device
+from runtime.loading.step_demand import StepDemand
 from runtime.models import Described
 from tests.support.tiny import write_model
 
@@ -86,6 +87,25 @@ def test_what_windows_hold_beside_while_a_prompt_is_read_counts() -> None:
     assert "num_ctx 512 or kv_format q8 would fit" in str(shortage("story", sliding, 4096, memory))
     assert sliding.memory(4096, 0, 0, width=64).step_bytes == rows * PER_TOKEN // 4
     assert foreseen().memory(4096, 0, 0).step_bytes == 4096 * PER_TOKEN // 4
+
+
+def test_what_a_step_works_with_is_needed_and_left_free_by_conversations() -> None:
+    working = foreseen(work=StepDemand(token_bytes=1000), draft_work=StepDemand(scan_bytes=9000))
+    memory = working.memory(4096, 0, 0)
+    assert memory.likely_step_bytes == memory.spare_bytes == memory.work_bytes == 64 * 9000
+    assert working.memory(4096, 0, 0, width=1024).likely_step_bytes == 1024 * 1000
+    assert working.memory(100, 0, 0, width=1024).work_bytes == 64 * 9000
+
+
+def test_folds_are_there_twice_while_a_step_is_computed() -> None:
+    folds = foreseen(layout=(Recurrent({"state": State((1000,), "float32")}),) * 3)
+    memory = folds.memory(4096, 0, 0)
+    assert memory.wanted_bytes == 1000 + 2 * 3 * 4000
+
+
+def test_what_steps_of_a_model_work_with_is_foreseen_from_its_headers(pair: Path) -> None:
+    target = demand_of(read_inventory(read_directory(pair / "target"), "target"))
+    assert forecast(target, None, drafts=False, kv_format=None).work_bytes(512) == target.step.of(512) > 0
 
 
 def test_what_the_program_takes_beside_is_needed_and_left_free_by_conversations() -> None:

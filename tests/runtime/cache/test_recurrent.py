@@ -5,6 +5,9 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from runtime.cache.build import build_memory
+from runtime.cache.layout import Recurrent, State, growing_bytes
+from runtime.cache.protocol import by_layout
 from runtime.cache.recurrent import RecurrentCache
 from runtime.errors import NotSupported
 from runtime.step import Step
@@ -92,3 +95,30 @@ def test_a_middle_range_cannot_be_taken_out_of_a_fold() -> None:
     with pytest.raises(NotSupported):
         cache.remove(0, 1, 3)
     assert not cache.can_resume(0, 3)
+
+
+def test_from_a_step_to_its_commit_states_are_there_twice_in_all_layers() -> None:
+    """The network has computed the whole step before any of them is replaced, as is foreseen."""
+    layout = (Recurrent({"state": State((64, 1024), "float32")}),) * 4
+    memory = build_memory(layout, rows=2)
+    made: list[mx.array] = []
+
+    def more(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None) -> Any:
+        made.append(states["state"] + x)
+        return x, {"state": made[-1]}
+
+    def scanned(start: int) -> Step:
+        step = Step((start, start), (1, 1))
+        for cache in by_layout(memory):
+            cache.scan(step, more, mx.ones((2, 1, 1)))
+        mx.eval(made)
+        return step
+
+    first = scanned(0)
+    memory.commit(first, first.counts)
+    made.clear()
+    held = mx.get_active_memory()
+    scanned(1)
+    foreseen = growing_bytes(layout, 1, 4)
+    assert 2 * foreseen <= mx.get_active_memory() - held < 2.5 * foreseen
+    assert memory.growing_bytes == 2 * foreseen == memory.nbytes
