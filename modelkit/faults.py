@@ -16,6 +16,12 @@ from runtime.errors import CacheFull, QueueFull, RankLost, RuntimeFault
 
 T = TypeVar("T")
 
+_SMALLER = "Shorten the prompt, load the model with a smaller kv_format, or give it more memory."
+_OTHER_CUT = (
+    "Shorten the prompt, load the model with a smaller kv_format, or cut it so that this rank has less: see "
+    "`modelkit plan`."
+)
+
 
 def as_modelkit_error(error: Exception) -> ModelkitError:
     """What to raise in its place."""
@@ -38,8 +44,9 @@ def as_modelkit_error(error: Exception) -> ModelkitError:
     if isinstance(error, CacheFull):
         return RequestError(
             "there is not enough memory for so long a conversation: it takes "
-            f"{error.wanted_bytes:,} bytes and may take {error.budget_bytes:,}",
-            hint="Shorten the prompt, load the model with a smaller kv_format, or give it more memory.",
+            f"{error.wanted_bytes:,} bytes and may take {error.budget_bytes:,}"
+            + (f", as {error.because}" if error.because else ""),
+            hint=_OTHER_CUT if error.because else _SMALLER,
         )
     if isinstance(error, WakeFailed):
         said = f"the event loop that read this answer cannot be reached any more: {error.__cause__}"

@@ -81,7 +81,11 @@ class Memory:
     @property
     def spare_bytes(self) -> int:
         """What conversations leave of the memory that is free while they grow, beside what that takes."""
-        return self.beside_bytes + self.work_bytes + self.others_bytes
+        return self.spare_of(1)
+
+    def spare_of(self, ranks: int) -> int:
+        """That of each of so many ranks, whose machines have what is available together."""
+        return self.beside_bytes + self.work_bytes + self.others_bytes // ranks
 
     @property
     def others_bytes(self) -> int:

@@ -23,11 +23,14 @@ class RuntimeFault(Exception):
 class CacheFull(RuntimeFault):
     """Layer memory would need more bytes than its budget allows.
 
-    Attributes: `wanted_bytes` and `budget_bytes`, both for the whole cache that was asked.
+    Attributes: `wanted_bytes` and `budget_bytes`, both for the whole cache that was asked; `because`, on
+    several machines: which of them has how much; "" on one.
     """
 
-    def __init__(self, wanted_bytes: int, budget_bytes: int) -> None:
-        super().__init__(f"the cache wants {wanted_bytes:,} bytes and its budget is {budget_bytes:,}")
+    def __init__(self, wanted_bytes: int, budget_bytes: int, because: str = "") -> None:
+        said = f", as {because}" if because else ""
+        super().__init__(f"the cache wants {wanted_bytes:,} bytes and its budget is {budget_bytes:,}{said}")
+        self.because = because
         self.wanted_bytes = wanted_bytes
         self.budget_bytes = budget_bytes
 
@@ -57,8 +60,10 @@ class WeightMismatch(RuntimeFault):
 class TooLarge(RuntimeFault):
     """Weights that would not fit: `wanted_bytes` of `available_bytes`. Nothing was allocated."""
 
-    def __init__(self, wanted_bytes: int, available_bytes: int, what: str = "the weights") -> None:
-        super().__init__(f"{what} take {wanted_bytes:,} bytes and {available_bytes:,} are free")
+    def __init__(
+        self, wanted_bytes: int, available_bytes: int, what: str = "the weights", more: str = ""
+    ) -> None:
+        super().__init__(f"{what} take {wanted_bytes:,} bytes and {available_bytes:,} are free{more}")
         self.wanted_bytes = wanted_bytes
         self.available_bytes = available_bytes
 

@@ -221,11 +221,9 @@ def _started(
     options, lead = _options(wanted, limits, settings.max_waiting), None
     if rank_group is not None:
         weights.share_by(rank_group, options, settings)
-        # Layer memory is that of all ranks, and what is free that of this machine.
-        options, lead = (
-            replace(options, ranks_here=rank_group.ranks_here, spare_bytes=None),
-            rank_group.lead(),
-        )
+        spare = limits.memory.spare_of(rank_group.size)
+        options = replace(options, ranks_here=rank_group.ranks_here, spare_bytes=spare)
+        lead = rank_group.lead()
     adapters = attached.sources(opened.adapters, describe(opened.inventory.config))
     with _loading(opened):
         engine = Engine(weights.target, options, weights.drafters, learned, adapters, lead, thread)

@@ -14,7 +14,7 @@ from modelkit.ranks.facts import Member, own_facts
 from modelkit.ranks.job import Job, identity, plan_of
 from modelkit.ranks.progress import OnBytes, Pace, Progress
 from modelkit.requests.attached import contents
-from runtime.errors import RankLost, RuntimeFault
+from runtime.errors import RankLost, RuntimeFault, TooLarge
 from runtime.loaded import LoadedModel
 from runtime.ranks.load import Assignment
 from runtime.ranks.plan import Plan
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 _LOADING_S = 3600.0
 """How long reading weights may take on any machine."""
+
+_LESS = (
+    "Give it less to hold: a smaller num_ctx, num_parallel or kv_format, fewer bits, more machines, or "
+    "another cut (`modelkit plan` shows what each has)."
+)
 
 Read = Callable[["Opened", Assignment, OnBytes, "SlicedWeights | None"], LoadedModel]
 """Reads what is assigned to this rank, of what was opened or of slices that it was given, and calls back with
@@ -86,6 +91,8 @@ def _plan_together(member: Member, opened: "Opened | None", problem: str | None,
     assert opened is not None
     try:
         plan = plan_of(opened, job, facts)
+    except TooLarge as fault:
+        problem = f"{fault}. {_LESS}"
     except (RuntimeFault, ModelkitError) as fault:
         problem = str(fault)
     member.agree({"problem": problem, "plan": plan and plan.digest}, ("plan",))

@@ -146,7 +146,7 @@ class RankGroup:
 
     def lead(self) -> Leading:
         """For the engine of the next model."""
-        return Leading(self._group, self._free.release)
+        return Leading(self._group, self._free.release, self.ranks_here)
 
     def follow(self, settings: Settings, read: Read) -> None:
         """The others: do what rank 0 wants until it ends. Raises RankLost where it is gone."""
@@ -185,7 +185,7 @@ class RankGroup:
         if job.disk_bytes and opened is not None and opened.digest is not None:
             path, part = prefix_folder(settings.home), self.part(job.shards)
             folder = PrefixFolder(path, opened.digest, job.disk_bytes, part, self.numbers)
-        Follower(self._group, share, folder).run()
+        Follower(self._group, share, folder, self.ranks_here).run()
 
     @property
     def _member(self) -> Member:

@@ -18,6 +18,8 @@ class Budget:
     """None: no limit."""
     free: Callable[[], int] | None = None
     """How many bytes more there is memory for, whatever the limit; None: nobody asks."""
+    because: Callable[[], str] = str
+    """Why there is no more than that, for a refusal; "" where there is nothing to say."""
     held_bytes: int = 0
     """What live buffers take now."""
     _givers: list[WeakMethod[Give]] = field(default_factory=list[WeakMethod[Give]])
@@ -49,5 +51,6 @@ class Budget:
     def claim(self, more_bytes: int) -> None:
         """Count `more_bytes` (negative to give back). CacheFull when there is not so much room."""
         if more_bytes > 0 and not self.make_room(more_bytes):
-            raise CacheFull(self.held_bytes + more_bytes, self.held_bytes + (self.room_bytes or 0))
+            room_bytes = self.room_bytes or 0
+            raise CacheFull(self.held_bytes + more_bytes, self.held_bytes + room_bytes, self.because())
         self.held_bytes += more_bytes

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 
 from runtime import device
 from runtime.cache.layout import sequence_bytes, wide_step_bytes
@@ -57,7 +58,7 @@ class Loop:
         self._pace = Pace(steady=ops.table.steady)
         self._limits = MemoryLimits(room.memory.budget, options.prefix_bytes, self._keep)
         if options.spare_bytes is not None:
-            self._free = FreeMemory(device.available_bytes, options.spare_bytes)
+            self._free = self._free_memory(options.spare_bytes)
             self._wide_bytes = wide_step_bytes(
                 room.memory.layout,
                 options.context_length,
@@ -132,6 +133,13 @@ class Loop:
     @property
     def _kept_bytes(self) -> int:
         return self._prefixes.kept_bytes + self._sources.kept_bytes + self._drafting.kept_bytes
+
+    def _free_memory(self, spare_bytes: int) -> FreeMemory:
+        """Of this machine, or of all ranks': each of them leaves so much of its own."""
+        if self._lead is None:
+            return FreeMemory(device.available_bytes, spare_bytes)
+        self._memory.budget.because = self._lead.tightest
+        return FreeMemory(partial(self._lead.room_bytes, spare_bytes), 0)
 
     def _free_bytes(self) -> int:
         """What the machine has for rows beside what they have, and what may yet be kept of earlier ones."""
@@ -322,7 +330,7 @@ class Loop:
         most = memory.budget.held_bytes + max(room_bytes, 0) + self._limits.kept_limit
         dtype, kept_format = self.room.model.dtype, self._options.kv_format
         wanted = sequence_bytes(memory.layout, len(row.ids), dtype.size, kept_format=kept_format)
-        return CacheFull(wanted, most) if wanted > most else None
+        return CacheFull(wanted, most, memory.budget.because()) if wanted > most else None
 
     def _wait_for_room(self, row: Row, error: CacheFull) -> None:
         """A waiting row could not get a place."""

@@ -24,8 +24,8 @@ class Options:
     """Limit of all layer memory, that of drafters included; None for none."""
 
     spare_bytes: int | None = None
-    """What rows leave of the machine's memory when they grow, whatever their limit; None: nobody looks how
-    much there is.
+    """What rows leave of the machine's memory when they grow, whatever their limit, and of each machine's
+    where there are several; None: nobody looks how much there is.
     """
 
     prefix_bytes: int | None = None

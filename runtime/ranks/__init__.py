@@ -16,4 +16,5 @@ Running:
     decision                             what rank 0 decides, as values
     lead, follow                         rank 0, and the others
     memories, whole_model                layer memory that is spread over ranks
+    free_room                            what each rank has free for its part of it
 """

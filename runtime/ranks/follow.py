@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 
+from runtime import device
 from runtime.cache.build import build_memory
 from runtime.cache.disk_pages import DiskPages, Reading, Stored, insert_pages, path_to
 from runtime.cache.layout import reads_prompt
@@ -23,6 +24,7 @@ from runtime.nn.adapters.rows import RowAdapters
 from runtime.nn.adapters.stacks import AdapterStacks
 from runtime.quoting import quoted
 from runtime.ranks.decision import Action, Decision, Forward, Members, keys_from_json
+from runtime.ranks.free_room import said_of
 from runtime.ranks.group import Group
 from runtime.ranks.memories import OWN, FollowingMemory, read_first
 from runtime.ranks.stage import kept_alone
@@ -42,11 +44,14 @@ log = logging.getLogger(__name__)
 
 class Follower:
     """Of one model. share: what this rank has of it. folder: where it keeps its part of pages on disk; None:
-    nowhere.
+    nowhere. ranks_here: how many share this machine, this one included.
     """
 
-    def __init__(self, group: Group, share: LoadedModel, folder: PrefixFolder | None = None) -> None:
+    def __init__(
+        self, group: Group, share: LoadedModel, folder: PrefixFolder | None = None, ranks_here: int = 1
+    ) -> None:
         self._group, self._model, self._folder = group, share, folder
+        self._ranks_here = ranks_here
         self._disk: DiskPages | None = None
         self._lane = group.lane()
         self._flying: list[mx.array] = []
@@ -150,6 +155,9 @@ class Follower:
                 self._memories[number] = self._built(kept_format, rows=rows, grain=grain)
             case ("drop", number):
                 del self._memories[number]
+            case ("room", spare_bytes):
+                free_bytes = device.available_bytes() // self._ranks_here
+                self._group.counts(*said_of(self._whole, free_bytes, spare_bytes))
             case _:
                 self._do_with_pages(action)
 

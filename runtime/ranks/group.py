@@ -122,10 +122,14 @@ class Group:
 
     def least(self, count: int) -> int:
         """The least that any rank says; all call it."""
+        return min(said for (said,) in self.counts(count))
+
+    def counts(self, *counts: int) -> list[list[int]]:
+        """What each rank says, as many numbers as all others; all call it."""
         with self.bounded():
-            gathered = self.gather(mx.array([count], mx.int32))
+            gathered = self.gather(mx.array([counts], mx.int32))
             mx.eval(gathered)
-        return min(memoryview(cast("Any", gathered)).tolist())
+        return memoryview(cast("Any", gathered)).tolist()
 
     def send(self, x: mx.array, to: int) -> mx.array:
         """x again: it is sent when what is returned here is evaluated."""

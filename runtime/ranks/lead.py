@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 
+from runtime import device
 from runtime.cache.budget import Budget
 from runtime.cache.memory import LayerMemory
 from runtime.cache.pages import Page
@@ -28,6 +29,7 @@ from runtime.cache.sharing import Sharing
 from runtime.errors import NotSupported, RankLost
 from runtime.loaded import LoadedModel
 from runtime.ranks.decision import Action, Decision, Forward, keys_to_json
+from runtime.ranks.free_room import said_of, tightest_of
 from runtime.ranks.group import Group
 from runtime.ranks.memories import LeadingMemories, LeadingMemory, read_first
 from runtime.ranks.whole_model import Whole
@@ -38,21 +40,26 @@ U = TypeVar("U", bound=Hashable)
 
 
 class Leading:
-    """What an engine needs to lead a group. ended: called once it is closed."""
+    """What an engine needs to lead a group. ended: called once it is closed. ranks_here: how many share this
+    machine, this one included.
+    """
 
-    def __init__(self, group: Group, ended: Callable[[], object] = lambda: None) -> None:
-        self.group, self._ended = group, ended
+    def __init__(self, group: Group, ended: Callable[[], object] = lambda: None, ranks_here: int = 1) -> None:
+        self.group, self._ended, self._ranks_here = group, ended, ranks_here
 
     def __call__(self, share: LoadedModel) -> "Lead":
         """On the engine's thread. share: what rank 0 has of the model."""
-        return Lead(self.group, share, self._ended)
+        return Lead(self.group, share, self._ended, self._ranks_here)
 
 
 class Lead:
     """Tells a group what is done with a model. It lives on the thread of the engine that it is made for."""
 
-    def __init__(self, group: Group, share: LoadedModel, ended: Callable[[], object]) -> None:
+    def __init__(
+        self, group: Group, share: LoadedModel, ended: Callable[[], object], ranks_here: int
+    ) -> None:
         self.group, self._actions, self._ended = group, list[Action](), ended
+        self._ranks_here, self._tightest = ranks_here, ""
         self._with: tuple[Step, Action] | None = None
         self._lane = group.lane()
         group.keep_apart()
@@ -97,6 +104,21 @@ class Lead:
         self._tell()
         found = takewhile(bool, (self.group.least(1) for _ in range(count)))
         return sum(1 for _ in found)
+
+    def room_bytes(self, spare_bytes: int) -> int:
+        """How many bytes more of layer memory, that of all ranks, each of them has room for its part of. Each
+        leaves spare_bytes of its own.
+        """
+        self.done("room", spare_bytes)
+        self._tell()
+        free_bytes = device.available_bytes() // self._ranks_here
+        tightest = tightest_of(self.group.counts(*said_of(self._whole, free_bytes, spare_bytes)))
+        self._tightest = str(tightest)
+        return max(tightest.room_bytes, 1)  # 0 is for unknown
+
+    def tightest(self) -> str:
+        """Which rank has how much, of which the others have more; "" before anybody was asked."""
+        return self._tightest
 
     def done(self, *action: Any) -> None:
         """This was done here, and is to be done by the others."""

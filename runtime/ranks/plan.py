@@ -189,11 +189,16 @@ class Plan:
         return f"sha256:{hashlib.sha256(said.encode()).hexdigest()}"
 
     def check_room(self) -> None:
-        """Raise TooLarge for the first host that has too little."""
-        for rank, share in enumerate(self.shares):
-            if 0 < share.free_bytes < share.wanted_bytes:
-                what = f"weights and layer memory of rank {rank} ({share.host})"
-                raise TooLarge(share.wanted_bytes, share.free_bytes, what)
+        """Raise TooLarge for the first host that has too little; it names the others, too."""
+        short = [
+            (f"weights and layer memory of rank {rank} ({share.host})", share)
+            for rank, share in enumerate(self.shares)
+            if 0 < share.free_bytes < share.wanted_bytes
+        ]
+        if short:
+            (what, first), *others = short
+            more = [f"; {name} {one.wanted_bytes:,} of {one.free_bytes:,}" for name, one in others]
+            raise TooLarge(first.wanted_bytes, first.free_bytes, what, "".join(more))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -46,6 +46,12 @@ def test_memory_that_runs_out_is_no_unknown_reason() -> None:
     assert "`ulimit -v`" in (error.hint or "")
 
 
+def test_where_a_rank_has_too_little_memory_it_is_named_with_what_to_do() -> None:
+    error = as_modelkit_error(CacheFull(400, 300, "rank 1 has 100 bytes free for its part"))
+    assert "takes 400 bytes and may take 300, as rank 1 has 100 bytes free for its part" in str(error)
+    assert "cut it so that this rank has less" in str(error)
+
+
 def test_a_conversation_without_room_hears_what_to_do() -> None:
     error = as_modelkit_error(CacheFull(4_456_448, 4_194_304))
     assert "takes 4,456,448 bytes and may take 4,194,304" in error.message

@@ -97,6 +97,11 @@ def test_what_a_step_works_with_is_needed_and_left_free_by_conversations() -> No
     assert working.memory(100, 0, 0, width=1024).work_bytes == 64 * 9000
 
 
+def test_each_of_several_ranks_spares_its_part_of_what_is_for_others() -> None:
+    memory = foreseen(beside_bytes=5, work=StepDemand(token_bytes=1)).memory(4096, 0, 3200)
+    assert (memory.spare_bytes, memory.spare_of(4)) == (5 + 512 + 100, 5 + 512 + 25)
+
+
 def test_folds_are_there_twice_while_a_step_is_computed() -> None:
     folds = foreseen(layout=(Recurrent({"state": State((1000,), "float32")}),) * 3)
     memory = folds.memory(4096, 0, 0)

@@ -24,6 +24,7 @@ from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.request import Request
 from runtime.engine.stream import Stream
+from runtime.errors import CacheFull
 from runtime.loaded import LoadedModel, score
 from runtime.nn.adapters.low_rank import LowRanks
 from runtime.ranks.follow import Follower
@@ -265,6 +266,36 @@ def readers(group: Group, kind: str, cut: str) -> object:
     """How many ranks are given the ids of a step."""
     share_of(Reference(kind), Path(f"model-{group.rank}"), cut, group, {})
     return group.readers
+
+
+def short_of_memory(group: Group, kind: str, cut: str) -> object:
+    """Rank 0: what is said where the last rank has no memory for its part, and once it has some. The others
+    end as they do after any model.
+    """
+    folder, some = Path(f"model-{group.rank}"), Path("there-is-some")
+    last = group.rank == group.size - 1
+
+    def free() -> int:
+        return (1 << 20) + 1 if last and not some.exists() else 1 << 40
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("runtime.device.available_bytes", free)
+        patched.setattr("runtime.engine.free_memory.LASTS_S", 0.0)
+        if group.rank:
+            Follower(group, share_of(Reference(kind), folder, cut, group, {})).run()
+            return "ended"
+        engine = Engine(
+            lambda: share_of(Reference(kind), folder, cut, group, {}),
+            options(spare_bytes=1 << 20),
+            leading=Leading(group),
+        )
+        try:
+            with pytest.raises(CacheFull) as refused:
+                answers(engine, request(PROMPT))
+            some.touch()
+            return [str(refused.value), len(answers(engine, request(PROMPT))[0][0])]
+        finally:
+            engine.close()
 
 
 def played(group: Group, kind: str, scene: str, cut: str) -> object:

@@ -108,6 +108,13 @@ def test_too_little_room_is_said_with_its_numbers() -> None:
     decide(parts(10, 10), hosts(12, 10)).check_room()
 
 
+def test_every_rank_that_has_too_little_room_is_named() -> None:
+    with pytest.raises(
+        TooLarge, match=r"rank 0 \(host-0\) take 10 .* 7 are free; .* rank 1 \(host-1\) 10 of 8"
+    ):
+        decide(parts(10, 10), hosts(7, 8)).check_room()
+
+
 def test_a_plan_travels_as_json() -> None:
     plan = decide(parts(4, 4, 4, 4, shards=2), hosts(50, 50, 50, 50))
     again = Plan.from_json(json.loads(json.dumps(plan.to_json())))
