@@ -16,6 +16,7 @@ from modelkit.units import size
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_TOO_LARGE = "Raise the limit (`ulimit -f`), or take a disk whose file system holds files of that size."
 _SPARE = 1.05  # file systems need a little more than the files' bytes
 
 
@@ -30,13 +31,21 @@ def by_writing(error: OSError) -> bool:
 
 
 def disk_fault(error: OSError, where: Path | None = None, hint: str | None = None) -> StoreError:
-    """What to raise in its place. where: what was written, where the system does not say."""
+    """What to raise in its place. where: what was written, where the system does not say. hint: as in
+    `advice`.
+    """
+    hint = advice(error, hint)
     found = error.filename2 or error.filename  # of two, the second is the one that is made
     named = found if isinstance(found, (str, Path)) else where
     said = f"{named}: {os_reason(error)}" if named else os_reason(error)
     if no_room(error):
         return DiskFull(said + _left(error, named), hint=hint)
     return (DiskDenied if error.errno in _DENIED else StoreError)(said, hint=hint)
+
+
+def advice(error: OSError, hint: str | None) -> str | None:
+    """What to do: `hint`, but for files that are too large, where it is the same everywhere."""
+    return _TOO_LARGE if error.errno == errno.EFBIG else hint
 
 
 def require_room(folder: Path, needed_bytes: int, hint: str | None, *, verb: str = "written") -> None:

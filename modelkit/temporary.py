@@ -72,11 +72,11 @@ class TemporaryFolder:
         try:
             yield
         except OSError as error:
-            from modelkit.disk_faults import no_room  # which takes its time
+            from modelkit.disk_faults import advice, no_room  # which takes its time
 
             raise (NoTemporaryRoom if no_room(error) else Unwritable)(
                 f"cannot write {self._what}: {os_reason(error)}",
-                hint="Set TMPDIR to a folder that can be written to and has room for them.",
+                hint=advice(error, "Set TMPDIR to a folder that can be written to and has room for them."),
             ) from error
 
     def remove(self) -> None:

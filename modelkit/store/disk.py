@@ -30,11 +30,9 @@ _CANNOT_LINK = (
     *(errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS),
 )
 
-_TOO_LARGE = "Raise the limit (`ulimit -f`), or take a disk whose file system holds files of that size."
 _HINTS = {
     errno.ENOSPC: "The disk is full. Free some room (`modelkit rm`, `modelkit prune`) or move MODELKIT_HOME.",
     errno.EDQUOT: "Your disk quota is used up. Free some space or move MODELKIT_HOME.",
-    errno.EFBIG: _TOO_LARGE,
     errno.EROFS: "The file system is read-only. Set MODELKIT_HOME to a folder that can be written.",
     errno.EACCES: "Check who owns the folder, or set MODELKIT_HOME to one of your own.",
     errno.EPERM: "Check who owns the folder, or set MODELKIT_HOME to one of your own.",
@@ -46,7 +44,6 @@ _HINTS = {
 _EXPORT_HINTS = {
     errno.ENOSPC: "The disk is full. Free some room, or name a place on another disk.",
     errno.EDQUOT: "Your disk quota is used up. Free some space, or name another place.",
-    errno.EFBIG: _TOO_LARGE,
     errno.EROFS: "The file system is read-only. Name a place that can be written to.",
     errno.EACCES: "Check who owns the folder, or name one of your own.",
     errno.EPERM: "Check who owns the folder, or name one of your own.",

@@ -13,7 +13,7 @@ I5  nothing is deleted that a name, a running operation, or an unreadable manife
 import difflib
 import os
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from modelkit.store.name import OF_PATHS, Name, as_name
 from modelkit.store.package import BrokenPackage, Package, check_small_files, open_or_explain, open_package
 from modelkit.store.partial import abandoned
 from modelkit.store.slices import loose_slices, sliced_blobs
+from modelkit.store.soundness import Soundness
 from modelkit.store.sweep import Freed, delete, free, reached_by, unneeded
 from modelkit.store.transaction import Transaction, release, rename
 from modelkit.store.verify import VerifyReport, blobs_of, strangers, verify_packages, verify_slices
@@ -146,6 +147,18 @@ class Store:
                 pin(sliced_blobs(self._layout))
                 report = verify_slices(self._layout, report, progress)
         return replace(report, problems=(*report.problems, *odd))
+
+    @contextmanager
+    def checking(self) -> Generator[Soundness]:
+        """To ask of blobs that the caller holds whether they are whole. The disk may be full or read-only:
+        then what was found is not remembered.
+        """
+        soundness = Soundness(self._layout)
+        try:
+            yield soundness
+        finally:
+            with suppress(OSError):
+                soundness.save()
 
     # Changing
 

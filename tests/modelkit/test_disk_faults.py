@@ -43,6 +43,11 @@ def test_a_limit_of_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert disk_fault(refused(errno.EFBIG), Path("x")).message == "x: file too large; a file may have 512 kB"
 
 
+def test_a_file_that_is_too_large_has_its_own_advice_wherever_it_is() -> None:
+    found = disk_fault(refused(errno.EFBIG), Path("x"), hint="Take another cache.")
+    assert "ulimit -f" in str(found.hint)
+
+
 def test_of_two_files_the_one_that_is_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     with pytest.raises(StoreError, match=r"^\S*/new/name: no such file"), storing(tmp_path):

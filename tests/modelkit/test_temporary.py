@@ -1,5 +1,6 @@
 """Temporary folders: gone when nobody needs them, whatever ends their process; nobody else's is touched."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -154,3 +155,8 @@ def test_a_full_disk_is_told_from_other_faults() -> None:
         raise OSError(28, "No space left on device")
     assert isinstance(found.value, DiskFull)
     assert found.value.message == "cannot write notes: no space left on device"
+
+
+def test_another_place_is_no_advice_where_files_are_too_large() -> None:
+    with pytest.raises(DiskFull, match="ulimit -f"), TemporaryFolder("test", "notes").writing():
+        raise OSError(errno.EFBIG, "File too large")

@@ -16,8 +16,8 @@ from secrets import token_hex
 from typing import Any
 
 from modelkit.chat.message import Message, read_messages
+from modelkit.disk_faults import disk_fault
 from modelkit.errors import RequestError
-from modelkit.python_faults import os_reason
 from modelkit.store.disk import replace
 from runtime.records import dataclass
 
@@ -41,26 +41,35 @@ class SavedConversation:
 
 class ConversationFile:
     """The file of one conversation, which comes to be with its first message. Where it cannot be written, the
-    conversation goes on without it: `fault` says why, once.
+    conversation goes on, and all of it is written once there is room.
     """
 
     def __init__(self, home: Path, model: str, path: Path | None = None) -> None:
         self._folder, self._model, self._path = home / FOLDER, model, path
-        self.fault: str | None = None
+        self._lags = False
 
-    def write(self, messages: Sequence[Message], system: str | None) -> None:
-        if self.fault is not None or (not messages and self._path is None):
-            return
+    def write(self, messages: Sequence[Message], system: str | None) -> str | None:
+        """A sentence for the person where it begins to fail, and where it works again."""
+        if not messages and self._path is None:
+            return None
+        lagged = self._lags
+        try:
+            self._write(messages, system)
+        except OSError as error:
+            self._lags = True
+            fault = disk_fault(OSError(error.errno, error.strerror), self._folder).message
+            return None if lagged else f"this conversation is not saved for now: {fault}"
+        self._lags = False
+        return "this conversation is saved again" if lagged else None
+
+    def _write(self, messages: Sequence[Message], system: str | None) -> None:
         head = {"form": _FORM, "model": self._model, "system": system}
         lines = [json.dumps(one) for one in (head, *map(_as_json, messages))]
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._path = self._path or self._folder / _new_name(self._folder)
-            part = self._folder / f".{token_hex(8)}.part"
-            replace(self._path, ("\n".join(lines) + "\n").encode(), part, durable=False)
-            _prune(self._folder, self._path)
-        except OSError as error:
-            self.fault = f"this conversation is not saved: {os_reason(error)}"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = self._path or self._folder / _new_name(self._folder)
+        part = self._folder / f".{token_hex(8)}.part"
+        replace(self._path, ("\n".join(lines) + "\n").encode(), part, durable=False)
+        _prune(self._folder, self._path)
 
     def anew(self, model: str) -> None:
         """What follows is another conversation, with that model."""

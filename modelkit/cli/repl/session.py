@@ -143,12 +143,8 @@ class Session:
 
     def keep(self) -> None:
         """Write the conversation down."""
-        if self._file is None:
-            return
-        self._file.write(self.messages, self.settings.system)
-        if fault := self._file.fault:
-            note(fault)
-            self._file = None
+        if self._file is not None and (told := self._file.write(self.messages, self.settings.system)):
+            note(told)
 
     def _answered(self, once: dict[str, Any]) -> "Generation | None":
         """One answer, printed and remembered; None where nothing came of it."""

@@ -118,9 +118,9 @@ def _send(
 def _check(package: Package, blobs: list[Blob], store: Store, access: Access) -> None:
     """What is damaged here is not sent. Raises StoreError."""
     listener = access.listener
-    with store.begin() as new, bar(listener, "check", new.unknown_bytes(blob.digest for blob in blobs)):
+    with store.checking() as known, bar(listener, "check", known.unknown_bytes(one.digest for one in blobs)):
         for blob in blobs:
-            if new.sound(blob.digest, listener.advance) != blob:
+            if not known.is_sound(blob, listener.advance):
                 raise StoreError(
                     f"{package.name} is damaged (blob {blob.digest.short}), so it is not sent",
                     hint="Create it again, which writes the file anew, or see `modelkit verify`.",

@@ -1,5 +1,7 @@
 """What is kept of conversations, and going on with one another day."""
 
+import errno
+import re
 import stat
 import time
 from pathlib import Path
@@ -92,3 +94,26 @@ def test_a_place_that_cannot_be_written_is_said_once(home: Path, capsys: pytest.
     (home / "sessions").write_text("")
     talk(Model(), "one", "two", file=ConversationFile(home, "story"))
     assert capsys.readouterr().err.count("is not saved") == 1
+
+
+def test_what_was_said_while_the_disk_was_full_is_saved_once_there_is_room(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from modelkit.cli.repl import saved
+
+    file, replace = ConversationFile(home, "story"), saved.replace
+    said = [Message("user", "one"), Message("assistant", "1")]
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(saved, "replace", full)
+    assert re.search(
+        r"not saved for now: \S+/sessions: no space .* are free there", str(file.write(said, None))
+    )
+    assert file.write(said, None) is None, "it was said"
+    monkeypatch.setattr(saved, "replace", replace)
+    said += [Message("user", "two"), Message("assistant", "2")]
+    assert file.write(said, None) == "this conversation is saved again"
+    assert [*last(home, "story").messages] == said
+    assert file.write(said, None) is None

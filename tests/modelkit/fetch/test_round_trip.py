@@ -1,7 +1,10 @@
 """A package goes to a registry and comes back as it was; what is there already does not travel."""
 
+import errno
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -100,3 +103,21 @@ def test_a_draft_for_another_model_is_kept(store: Store, registry: FakeRegistry,
     address = offered(store, registry, tree(tmp_path / "draft"))
     pulled = pulling.pull(address, Store(tmp_path / "other"), Access(), name=NAME)
     assert [note.partition(". ")[2] for note in pulled.notes] == ["Name it by DRAFT, and its target by FROM."]
+
+
+def test_a_package_goes_out_from_a_full_disk(
+    store: Store, registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever needs room may want to keep it elsewhere first."""
+    put(store, "story", format="safetensors")
+
+    def full(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        for call in ("mkdir", "write"):
+            patched.setattr(os, call, full)
+        push("story", at(registry), store, Access(), limits=QUICK)
+    other = Store(tmp_path / "other")
+    pull(at(registry), NAME, other, Access(), limits=QUICK)
+    assert read(other, "back") == TREE
