@@ -129,7 +129,7 @@ class Group:
         with self.bounded():
             gathered = self.gather(mx.array([counts], mx.int32))
             mx.eval(gathered)
-        return memoryview(cast("Any", gathered)).tolist()
+        return cast("list[list[int]]", memoryview(cast("Any", gathered)).tolist())
 
     def send(self, x: mx.array, to: int) -> mx.array:
         """x again: it is sent when what is returned here is evaluated."""
