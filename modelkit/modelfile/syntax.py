@@ -166,7 +166,7 @@ def together(faults: Sequence[ModelfileError], *, more: bool = False) -> Modelfi
 
 def format(directives: Iterable[Directive]) -> str:  # noqa: A001 - the pair of parse, used as syntax.format
     """One directive after the other, each quoted no more than it needs."""
-    return "".join(f"{' '.join((d.keyword, *_named(d), _quoted(d.value)))}\n" for d in directives)
+    return "".join(f"{' '.join((d.keyword, *_named(d), _written(d)))}\n" for d in directives)
 
 
 def count_lines(text: str) -> int:
@@ -281,11 +281,14 @@ def _named(directive: Directive) -> tuple[str, ...]:
     return () if directive.name is None else (directive.name,)
 
 
+def _written(directive: Directive) -> str:
+    """Ollama writes an empty text as a blank. DRAFT is ours, and editors take blanks at the end away."""
+    return '""' if directive.keyword == "DRAFT" and not directive.value else _quoted(directive.value)
+
+
 def _quoted(value: str) -> str:
     """`value` in the lightest form that reads back as itself; where Ollama's own does, it is the same."""
     outer = value[:1] + value[-1:]
-    if not value:
-        return '""'  # a blank at the end of a line is seldom seen, and editors take it away
     if not value.startswith('"') and not any(char in outer for char in " \t") and not _LINE_END.search(value):
         return value
     return f'"""{value}"""' if '"' in value else f'"{value}"'

@@ -35,7 +35,7 @@ def test_directives_made_in_code_have_their_place_in_the_text():
 def test_text_reads_back_as_the_same_modelfile():
     made = Modelfile.parse('# note\nfrom a\nmessage user """\n"quoted"\n"""\nSYSTEM ""')
     assert Modelfile.parse(str(made)) == made
-    assert str(made) == 'FROM a\nMESSAGE user """\n"quoted"\n"""\nSYSTEM ""\n'
+    assert str(made) == 'FROM a\nMESSAGE user """\n"quoted"\n"""\nSYSTEM \n'
 
 
 def test_read_names_the_file_in_errors(tmp_path: Path):
