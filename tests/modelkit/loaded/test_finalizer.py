@@ -35,15 +35,16 @@ def test_one_that_fails_to_close_keeps_no_other_from_it(caplog: pytest.LogCaptur
 
 
 LEAVING = """
-import threading, time
+import threading
 import mlx.core as mx
 from modelkit.loaded.finalizer import watch
+from runtime.streams import on_own_thread
 class Holder: pass
 class Held:
     def close(self):
         begun.set()
         for _ in range(100):
-            mx.eval(mx.ones((300, 300)) @ mx.ones((300, 300)))
+            on_own_thread(lambda: mx.eval(mx.ones((99, 99)) @ mx.ones((99, 99))))
         print("closed", flush=True)
 begun, holder = threading.Event(), Holder()
 watch(holder, Held())
