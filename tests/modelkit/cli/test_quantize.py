@@ -150,7 +150,7 @@ def test_a_package_made_from_a_package_names_it(modelkit: Run, modelfile: Write,
     (tmp_path / "more").write_text('FROM base\nSYSTEM ""\nPARAMETER top_k 7\n')
     second = made(modelkit, tmp_path / "more", name="second")
     text = modelkit("show", "second", "--modelfile").stdout
-    assert text == 'FROM base\nSYSTEM ""\nPARAMETER top_k 7\n'
+    assert text == "FROM base\nSYSTEM \nPARAMETER top_k 7\n"
     made(modelkit, modelfile("SYSTEM Other"), name="base")  # no longer what it was made from
     text = modelkit("show", "second", "--modelfile").stdout
     assert "FROM second:latest" in text
